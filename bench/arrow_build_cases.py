@@ -53,7 +53,7 @@ def _size(rows: list[dict[str, Any]]) -> int:
 
 
 def _features(corpus: str) -> dict[str, Any]:
-    from lading.features.types import Bytes, Image, Text, Value
+    from lading._core.features.types import Bytes, Image, Text, Value
 
     if corpus == "texts":
         return {"label": Value("int64"), "text": Text()}

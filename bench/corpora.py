@@ -220,7 +220,7 @@ def _arrow_by_datasets(folder: str, columns: dict[str, str]) -> None:
 
 def _cache_by_lading(folder: str, columns: dict[str, str]) -> None:
     import lading.caches
-    from lading.features.types import Text, Value
+    from lading._core.features.types import Text, Value
 
     if os.path.exists(f"{folder}-cache"):
         return

@@ -42,7 +42,7 @@ def _by_nemo(source: str, target: str, bounds: dict[str, float]) -> Way:
 def _by_lading(source: str, target: str, bounds: dict[str, float]) -> Way:
     def way(place: Place) -> Callable[[], Done]:
         import lading
-        from lading.formats.registry import all_formats
+        from lading._core.formats.registry import all_formats
 
         list(all_formats())  # import them, as the peer's way imports its stages
         paths, done = place.files(_FILES[source]), _done(place)

@@ -36,7 +36,7 @@ from pathlib import Path
 import numpy as np
 
 import lading
-from lading.storage.stores import Stores, resolve
+from lading._core.storage.stores import Stores, resolve
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
@@ -44,9 +44,9 @@ import object_server
 from processes import children
 
 _COMMAND = """
-from lading.jobs import run, schedule, tasks
+from lading._core.jobs import run, schedule, tasks
 tasks.ALONE_BYTES = schedule.ALONE_BYTES = run._QUICK_BYTES = 0  # several tasks and workers, however small the source
-from lading.cli import run as command
+from lading._core.cli import run as command
 command()
 """
 _FUNCTIONS = """

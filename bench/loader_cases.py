@@ -293,7 +293,7 @@ def _first_by_datasets(place: Place) -> Callable[[], Done]:
 def _first_by_lading(many: Callable[[Place], str]) -> Way:
     def way(place: Place) -> Callable[[], Done]:
         import lading
-        from lading.formats.registry import all_formats
+        from lading._core.formats.registry import all_formats
 
         list(all_formats())  # import them, as the peers' ways import their modules
         lading.loader  # noqa: B018 - likewise

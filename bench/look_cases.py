@@ -15,10 +15,10 @@ _LOOP = "a loop over files"
 
 def _folder(place: Place) -> str:
     """Return a folder with the samples of two tars as loose files; made before the time is taken."""
-    import lading
+    from lading._core.jobs.export import export
 
     folder = os.path.join(place.out, "loose")
-    lading.export(place.files(_PATTERN)[:_SHARDS], folder)
+    export(place.files(_PATTERN)[:_SHARDS], folder)
     return folder
 
 
@@ -69,10 +69,10 @@ def _written_by_loop(place: Place) -> Callable[[], Done]:
 
 
 def _written_by_lading(place: Place) -> Callable[[], Done]:
-    import lading
+    from lading._core.jobs.export import export
 
     def work() -> Done:
-        done = lading.export(place.files(_PATTERN)[:_SHARDS], os.path.join(place.out, "lading"))
+        done = export(place.files(_PATTERN)[:_SHARDS], os.path.join(place.out, "lading"))
         return Done(done.samples, done.size_bytes)
 
     return work

@@ -247,7 +247,7 @@ def _open_by_streaming(place: Place) -> Callable[[], Done]:
 
 def _open_by_lading(place: Place) -> Callable[[], Done]:
     import lading
-    from lading.formats.registry import all_formats
+    from lading._core.formats.registry import all_formats
 
     list(all_formats())  # import them, as the peer's way imports its modules
     folder = _many_shards(place)

@@ -50,9 +50,9 @@ def arrange_references(count: int = 10_000_000, each: int = 10_000, value: int =
     """Arrange references to values of 60 KB in files of 10,000, in a random order; print what it takes."""
     import pyarrow as pa
 
-    from lading.arrow.references import FileEntry, concat, make_refs, unpack, with_files
-    from lading.dataset.order.arranged import Spool
-    from lading.dataset.order.numbers import random_order
+    from lading._core.arrow.references import FileEntry, concat, make_refs, unpack, with_files
+    from lading._core.dataset.order.arranged import Spool
+    from lading._core.dataset.order.numbers import random_order
 
     began = time.perf_counter()
     order = random_order(count, 0)

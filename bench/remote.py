@@ -159,7 +159,7 @@ def small_ranges(folder: str) -> tuple[str, list[int]]:
 
 
 def ranges_by_lading(server: str, folder: str) -> int:
-    from lading.storage.stores import Stores, resolve
+    from lading._core.storage.stores import Stores, resolve
 
     name, starts = small_ranges(folder)
     store, path = resolve(f"s3://bucket/{name}", Stores.of(None, options(server)))

@@ -25,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from lading.train.order import Order, Shuffle
+from lading._core.train.order import Order, Shuffle
 
 NEAR = 256
 BUFFER = 1000

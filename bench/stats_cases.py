@@ -55,7 +55,7 @@ def _by_webdataset(place: Place) -> Callable[[], Done]:
 
 def _by_lading(place: Place, columns: tuple[str, ...]) -> Callable[[], Done]:
     import lading
-    from lading.formats.registry import get_format
+    from lading._core.formats.registry import get_format
 
     get_format("webdataset")  # imported before the time is taken, as Pillow is
 

@@ -193,10 +193,10 @@ def _index_by_lading(corpus: str, fields: tuple[str, ...]) -> Callable[[Place], 
     """The whole table of references, checksums of all headers verified."""
 
     def way(place: Place) -> Callable[[], Done]:
-        from lading.arrow.references import unpack
-        from lading.formats.base import ShardFile
-        from lading.formats.registry import get_format
-        from lading.storage.local import LocalStore
+        from lading._core.arrow.references import unpack
+        from lading._core.formats.base import ShardFile
+        from lading._core.formats.registry import get_format
+        from lading._core.storage.local import LocalStore
 
         paths, format_, store = place.files(f"{corpus}/*.tar"), get_format("webdataset"), LocalStore()
 

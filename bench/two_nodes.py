@@ -25,8 +25,8 @@ from typing import Any
 
 import lading
 from kill_jobs import Attempts, Place, make_source
-from lading.jobs import run, tasks
-from lading.storage.stores import Stores
+from lading._core.jobs import run, tasks
+from lading._core.storage.stores import Stores
 
 _CORES = 1
 _STORE_BYTES = 80 << 20

@@ -66,7 +66,7 @@ class Module:
     """A parsed file."""
 
     def __init__(self, path: Path, root: Path) -> None:
-        self.parts = path.relative_to(root).with_suffix("").parts
+        self.parts = tuple(part for part in path.relative_to(root).with_suffix("").parts if part != "_core")
         self._text = path.read_text(encoding="utf-8")
         self._by_kind: defaultdict[type, list] = defaultdict(list)
         for node in ast.walk(ast.parse(self._text)):
@@ -148,7 +148,7 @@ def step_checks(source: Iterable[Module]) -> int:
     assigned = [node.targets[0] for module in source for node in module.of(ast.Assign)]
     assigned += [node.target for module in source for node in module.of(ast.AnnAssign)]
     lists = {target.id for target in assigned if isinstance(target, ast.Name) and target.id.endswith("_STEPS")}
-    home = "lading." + ".".join(_STEPS)
+    home = "lading._core." + ".".join(_STEPS)
     found = 0
     for module in outside:
         imports = [node for node in module.of(ast.ImportFrom) if str(node.module).startswith(home)]
@@ -266,10 +266,10 @@ def format_imports(module: Module) -> Iterator[str]:
     for node in module.of(ast.Import, ast.ImportFrom):
         names = [alias.name for alias in node.names]
         if isinstance(node, ast.ImportFrom):
-            own = node.module == "lading.formats"
+            own = node.module == "lading._core.formats"
             names = [f"{node.module}.{name}" for name in names] if own else [str(node.module)]
-        found = [name for name in names if name.startswith("lading.formats.")]
-        yield from (name for name in found if name.split(".")[2] not in _CONTRACT)
+        found = [name for name in names if name.startswith("lading._core.formats.")]
+        yield from (name for name in found if name.split(".")[3] not in _CONTRACT)
 
 
 def parameters(node: _NODE) -> int:

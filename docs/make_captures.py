@@ -20,7 +20,7 @@ from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 from typer.testing import CliRunner
 
-from lading.cli.main import app
+from lading._core.cli.main import app
 
 WIDTH = 100
 HERE = Path(__file__).parent / "img"
@@ -38,7 +38,7 @@ CAPTURES = {
 def prepare(folder: str) -> None:
     """The shipped shards in `docs/`, and one that was cut."""
     os.mkdir("docs")
-    for file in resources.files("lading.data").iterdir():
+    for file in resources.files("lading._core.data").iterdir():
         if file.name.endswith(".tar"):
             Path("docs", file.name).write_bytes(file.read_bytes())
     whole = Path("docs/docs-00000.tar").read_bytes()

@@ -16,10 +16,10 @@ from typing import Any
 
 from typer.main import get_command
 
-from lading.cli.formats import option_docs, spelled_default
-from lading.cli.main import app
-from lading.cli.options import CHOOSING, READING, WRITING, FormatFlags
-from lading.formats.registry import get_format
+from lading._core.cli.formats import option_docs, spelled_default
+from lading._core.cli.main import app
+from lading._core.cli.options import CHOOSING, READING, WRITING, FormatFlags
+from lading._core.formats.registry import get_format
 from lading.options import InterleavedOptions, RowOptions, help_texts
 
 PAGES = [Path(__file__).parent / "cli.md", *sorted((Path(__file__).parent / "formats").glob("*.md"))]

@@ -178,7 +178,7 @@ def docs(tmp_path: Path) -> Path:
     """The real documents that ship with the package: two tars in `docs/` below the test's folder."""
     folder = tmp_path / "docs"
     folder.mkdir()
-    for item in resources.files("lading.data").iterdir():
+    for item in resources.files("lading._core.data").iterdir():
         if item.name.endswith(".tar"):
             (folder / item.name).write_bytes(item.read_bytes())
     return folder
@@ -190,4 +190,4 @@ def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Worker processes get their tasks from this one.
     """
-    monkeypatch.setattr("lading.jobs.tasks.ALONE_BYTES", 0)
+    monkeypatch.setattr("lading._core.jobs.tasks.ALONE_BYTES", 0)

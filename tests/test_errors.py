@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lading import errors
-from lading.codecs.snappy_ import pack_snappy
+from lading._core.codecs.snappy_ import pack_snappy
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import lading
-from lading.formats.registry import format_names
+from lading._core.formats.registry import format_names
 
 _ROOT = Path(lading.__file__).parent
+_CORE = _ROOT / "_core"
 
 LAYERS = (
     "errors spelling units visible secret_urls limits options arrow features",
@@ -26,10 +27,14 @@ LAYERS = (
     "pipeline",
     "dataset",
     "jobs testing train",
+    "public",
     "cli compat",
     "__init__ __main__",
 )
 """Packages and modules, lowest layer first. Those in one layer do not import each other, except in the lowest layer."""
+
+PUBLIC = {"caches", "features", "formats", "media", "ray", "train"}
+"""Modules that only give names of `_core` to users: the layer `public`."""
 
 APART = {"data", "testing"}
 """Packages that nothing else in lading imports."""
@@ -38,12 +43,12 @@ LOWEST_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "numpy", "xxhash", "or
 """Libraries of the lowest layer. Pillow and soundfile are extras, imported where pixels and samples become files."""
 
 METHODS = {
-    ("lading.dataset.dataset", module)
-    for module in ("lading.jobs.convert", "lading.jobs.export", "lading.jobs.stats", "lading.train.loader")
+    ("lading._core.dataset.dataset", f"lading._core.{module}")
+    for module in ("jobs.convert", "jobs.export", "jobs.stats", "train.loader")
 }
 """Imports inside a method that starts a job of a higher layer, such as `Dataset.write`."""
 
-_LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()} | {"data": 0}
+_LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()} | {"_core": 0, "data": 0}
 _FILES = {
     ".".join(path.relative_to(_ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(_ROOT.rglob("*.py"))
@@ -83,7 +88,10 @@ def _edges() -> dict[str, list[str]]:
 
 
 def _package(module: str) -> str:
-    return module.split(".")[1] if "." in module else "__init__"
+    parts = module.split(".")[1:] or ["__init__"]
+    if parts[0] == "_core":
+        return parts[1] if len(parts) > 1 else "_core"
+    return "public" if parts[0] in PUBLIC else parts[0]
 
 
 def _may_import(module: str, target: str) -> bool:
@@ -118,10 +126,10 @@ def test_the_lowest_layer_stands_on_few_libraries() -> None:
 
 # Formats: only the registry knows their packages, and nobody asks for their classes or compares their names.
 
-_PACKAGES = {path.parent.name for path in (_ROOT / "formats").glob("*/__init__.py")}
+_PACKAGES = {path.parent.name for path in (_CORE / "formats").glob("*/__init__.py")}
 
 KNOW_A_FORMAT = {
-    "lading.formats.registry": "names the built-in formats",
+    "lading._core.formats.registry": "names the built-in formats",
     "lading.compat.mds_shards": "has the names and the behaviour of one peer's reader",
 }
 """Modules outside the format packages that name one, and why."""
@@ -129,7 +137,7 @@ KNOW_A_FORMAT = {
 
 def _format_package(module: str) -> str | None:
     parts = module.split(".")
-    return parts[2] if parts[:2] == ["lading", "formats"] and len(parts) > 2 and parts[2] in _PACKAGES else None
+    return parts[3] if parts[1:3] == ["_core", "formats"] and len(parts) > 3 and parts[3] in _PACKAGES else None
 
 
 def _outside() -> Iterator[tuple[str, ast.AST]]:
@@ -183,6 +191,6 @@ def test_nobody_compares_the_name_of_a_format() -> None:
 
 def test_every_exemption_is_needed() -> None:
     concrete = _concrete()
-    for module in KNOW_A_FORMAT.keys() - {"lading.formats.registry"}:
+    for module in KNOW_A_FORMAT.keys() - {"lading._core.formats.registry"}:
         asked = {part.id for part in ast.walk(_trees()[module]) if isinstance(part, ast.Name)}
         assert any(map(_format_package, _edges()[module])) or asked & concrete, module

@@ -27,19 +27,19 @@ import zstandard
 
 import lading
 from arrow_files import arrow_bytes
-from lading.arrow.references import FileEntry, make_refs, with_files
+from lading._core.arrow.references import FileEntry, make_refs, with_files
+from lading._core.formats.base import ShardFile
+from lading._core.jobs.merge import merge
+from lading._core.jobs.salvage import salvage
+from lading._core.jobs.salvage_files import TemporaryFiles
+from lading._core.storage.fetch import Fetcher
+from lading._core.storage.local import LocalStore
 from lading.caches import read_cache_meta
 from lading.compat.mosaicml import LocalCopy
 from lading.errors import DataError, LimitExceeded, SidecarMismatch, UsageError
-from lading.formats.base import ShardFile
-from lading.jobs.merge import merge
-from lading.jobs.salvage import salvage
-from lading.jobs.salvage_files import TemporaryFiles
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.media import WarcReader
 from lading.options import help_texts
-from lading.storage.fetch import Fetcher
-from lading.storage.local import LocalStore
 from media import frame, medium
 from tars import tar_of, write_long_named_tars
 from watched import forget_peak, peak_mb
@@ -319,7 +319,7 @@ def test_a_file_that_asks_for_more_is_refused_and_read_when_the_limit_is_raised(
 def test_every_reader_of_documents_has_their_limit(tmp_path: Path, sample_id_field: str | None) -> None:
     story = json.dumps({"id": "b", "texts": ["x" * 1000], "images": [None]}).encode()
     data = tar_of(("a.json", b'{"id": "a", "texts": ["x"], "images": [null]}'), ("b.json", story))
-    options = lading.InterleavedOptions(sample_id_field=sample_id_field)
+    options = lading.options.InterleavedOptions(sample_id_field=sample_id_field)
     said = rf"t\.tar @ 1536 sample 'b\.json': .*at most 1000 bytes, found {len(story)}.*document_bytes="
     (tmp_path / "t.tar").write_bytes(data)
     with pytest.raises(LimitExceeded, match=said):

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lading._core.formats.base import ShardFile, parse_options
+from lading._core.formats.registry import all_formats, get_format
+from lading._core.storage.memory import MemoryStore
 from lading.errors import UsageError
-from lading.formats.base import ShardFile, parse_options
-from lading.formats.registry import all_formats, get_format
 from lading.options import InterleavedOptions, ReadOptions, RowOptions, WriteOptions, check_types, help_texts
-from lading.storage.memory import MemoryStore
 
 _ODD: list[Any] = ["abc", 5, -1, 2.5, None, True, [1], {"a": 1}, [["x"]], {}, b"x", ..., "\ud800"]
 _KINDS = [(one.name, kind) for one in all_formats() for kind in (one.info.read_options, one.info.write_options)]

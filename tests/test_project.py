@@ -20,8 +20,8 @@ import pytest
 
 import lading
 from lading import errors
-from lading.cli.main import app
-from lading.formats.registry import format_names, get_format
+from lading._core.cli.main import app
+from lading._core.formats.registry import format_names, get_format
 
 _ROOT = Path(__file__).parents[1]
 _PAGES = sorted(p for folder in ("", "docs/**/", "bench/", "tests/golden/") for p in _ROOT.glob(f"{folder}*.md"))
@@ -114,12 +114,13 @@ def test_the_page_of_a_format_names_its_options() -> None:
         for options in (info.read_options, info.write_options):
             assert [f.name for f in fields(options) if f"`{f.name}`" not in page] == []
     page = (_ROOT / "docs/formats/webdataset.md").read_text()
-    assert [f.name for f in fields(lading.InterleavedOptions) if f"`{f.name}`" not in page] == []
+    assert [f.name for f in fields(lading.options.InterleavedOptions) if f"`{f.name}`" not in page] == []
 
 
 def test_every_file_and_room_is_in_the_design() -> None:
     design = (_ROOT / "docs/design.md").read_text()
-    rooms = {p.name + ("/" if p.is_dir() else "") for p in (_ROOT / "src/lading").iterdir() if p.name[0] not in "_."}
+    found = [*(_ROOT / "src/lading").iterdir(), *(_ROOT / "src/lading/_core").iterdir()]
+    rooms = {path.name + ("/" if path.is_dir() else "") for path in found if path.name[0] not in "_."}
     assert {room for room in rooms - {"py.typed"} if f"| `{room}` |" not in design} == set()
 
 
@@ -168,7 +169,7 @@ def test_every_waiver_of_a_rule_says_why() -> None:
 
 
 def test_the_small_dataset_travels_with_the_package() -> None:
-    folder = resources.files("lading.data")
+    folder = resources.files("lading._core.data")
     assert "Apache License 2.0" in (folder / "NOTICE.md").read_text()
     for name in ("docs-00000.tar", "docs-00001.tar"):
         with (folder / name).open("rb") as file, tarfile.open(fileobj=file) as tar:

@@ -15,10 +15,10 @@ import pytest
 
 import lading
 from documents import SAMPLES, documents
+from lading._core.secret_urls import Known, cleaned, shown, whole
+from lading._core.storage.fsspec import FsspecStore
+from lading._core.storage.stores import Stores
 from lading.errors import LadingError, NotFound, UsageError
-from lading.secret_urls import Known, cleaned, shown, whole
-from lading.storage.fsspec import FsspecStore
-from lading.storage.stores import Stores
 from range_server import range_server
 
 _AWS = "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=c&X-Amz-Expires=3600&X-Amz-Signature={}"

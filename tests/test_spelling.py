@@ -7,9 +7,9 @@ from dataclasses import fields
 
 import pytest
 
-from lading.cli.options import column_names
+from lading._core.cli.options import column_names
+from lading._core.spelling import in_python, names_value
 from lading.options import InterleavedOptions, ReadOptions, RowOptions, WriteOptions
-from lading.spelling import in_python, names_value
 
 
 @pytest.mark.parametrize(

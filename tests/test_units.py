@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lading._core.units import parse_bytes
 from lading.errors import UsageError
-from lading.units import parse_bytes
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,9 @@ class CsvFormat(Format):
     def close(self): ...
 """
 _STEP = "class Select: ...\n\ndef own(step): return isinstance(step, Select)\n"
-_JOB = """from lading.dataset.steps.step import Select
-from lading.formats.base import Recoverable
-from lading.formats.mds.reader import MdsReader
+_JOB = """from lading._core.dataset.steps.step import Select
+from lading._core.formats.base import Recoverable
+from lading._core.formats.mds.reader import MdsReader
 
 COLUMN_STEPS = (Select,)
 

@@ -2,120 +2,107 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 if TYPE_CHECKING:
-    from lading.compat.mosaicml import LocalCopy, MDSShard
-    from lading.dataset.dataset import Dataset
-    from lading.dataset.source.open import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
-    from lading.dataset.transform.concat import concat
-    from lading.dataset.writing.writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
+    from lading._core.dataset.dataset import Dataset
+    from lading._core.dataset.source.open import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
+    from lading._core.dataset.transform.concat import concat
+    from lading._core.dataset.writing.writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
+    from lading._core.jobs.clean import clean
+    from lading._core.jobs.convert import convert
+    from lading._core.jobs.diff import diff
+    from lading._core.jobs.digest import dataset_digest as digest
+    from lading._core.jobs.doctor import doctor
+    from lading._core.jobs.finish import finish
+    from lading._core.jobs.index import index
+    from lading._core.jobs.info import info
+    from lading._core.jobs.merge import merge
+    from lading._core.jobs.repair import repair
+    from lading._core.jobs.salvage import salvage
+    from lading._core.jobs.verify import verify
+    from lading._core.train.feed import mix
+    from lading._core.train.loader import loader
+    from lading._core.train.packing import pack
     from lading.errors import LadingError
-    from lading.jobs.clean import clean
-    from lading.jobs.convert import convert
-    from lading.jobs.diff import diff
-    from lading.jobs.digest import dataset_digest as digest
-    from lading.jobs.doctor import doctor
-    from lading.jobs.export import export
-    from lading.jobs.finish import finish
-    from lading.jobs.index import index
-    from lading.jobs.info import info
-    from lading.jobs.merge import merge
-    from lading.jobs.ray_sink import write_ray
-    from lading.jobs.ray_source import to_ray
-    from lading.jobs.repair import repair
-    from lading.jobs.salvage import salvage
-    from lading.jobs.stats import dataset_stats as stats
-    from lading.jobs.verify import verify
-    from lading.options import InterleavedOptions
-    from lading.storage.fetch import materialise
-    from lading.train.feed import mix
-    from lading.train.loader import loader
-    from lading.train.packing import pack
 
 __all__ = [
     "Dataset",
-    "InterleavedOptions",
     "LadingError",
-    "LocalCopy",
-    "MDSShard",
     "clean",
     "concat",
     "convert",
     "diff",
     "digest",
     "doctor",
-    "export",
     "finish",
     "index",
     "info",
     "loader",
-    "materialise",
     "merge",
     "mix",
     "open",
     "pack",
     "repair",
     "salvage",
-    "stats",
-    "to_ray",
     "verify",
-    "write_ray",
     "writer",
 ]
 
 _HOMES = {
-    "Dataset": ("lading.dataset.dataset", "Dataset"),
-    "InterleavedOptions": ("lading.options", "InterleavedOptions"),
+    "Dataset": ("lading._core.dataset.dataset", "Dataset"),
     "LadingError": ("lading.errors", "LadingError"),
-    "LocalCopy": ("lading.compat.mosaicml", "LocalCopy"),
-    "MDSShard": ("lading.compat.mosaicml", "MDSShard"),
-    "clean": ("lading.jobs.clean", "clean"),
-    "concat": ("lading.dataset.transform.concat", "concat"),
-    "convert": ("lading.jobs.convert", "convert"),
-    "diff": ("lading.jobs.diff", "diff"),
-    "digest": ("lading.jobs.digest", "dataset_digest"),
-    "doctor": ("lading.jobs.doctor", "doctor"),
-    "export": ("lading.jobs.export", "export"),
-    "finish": ("lading.jobs.finish", "finish"),
-    "index": ("lading.jobs.index", "index"),
-    "info": ("lading.jobs.info", "info"),
-    "loader": ("lading.train.loader", "loader"),
-    "materialise": ("lading.storage.fetch", "materialise"),
-    "merge": ("lading.jobs.merge", "merge"),
-    "mix": ("lading.train.feed", "mix"),
-    "open": ("lading.dataset.source.open", "open_dataset"),
-    "pack": ("lading.train.packing", "pack"),
-    "repair": ("lading.jobs.repair", "repair"),
-    "salvage": ("lading.jobs.salvage", "salvage"),
-    "stats": ("lading.jobs.stats", "dataset_stats"),
-    "to_ray": ("lading.jobs.ray_source", "to_ray"),
-    "verify": ("lading.jobs.verify", "verify"),
-    "write_ray": ("lading.jobs.ray_sink", "write_ray"),
-    "writer": ("lading.dataset.writing.writer", "DatasetWriter"),
+    "clean": ("lading._core.jobs.clean", "clean"),
+    "concat": ("lading._core.dataset.transform.concat", "concat"),
+    "convert": ("lading._core.jobs.convert", "convert"),
+    "diff": ("lading._core.jobs.diff", "diff"),
+    "digest": ("lading._core.jobs.digest", "dataset_digest"),
+    "doctor": ("lading._core.jobs.doctor", "doctor"),
+    "finish": ("lading._core.jobs.finish", "finish"),
+    "index": ("lading._core.jobs.index", "index"),
+    "info": ("lading._core.jobs.info", "info"),
+    "loader": ("lading._core.train.loader", "loader"),
+    "merge": ("lading._core.jobs.merge", "merge"),
+    "mix": ("lading._core.train.feed", "mix"),
+    "open": ("lading._core.dataset.source.open", "open_dataset"),
+    "pack": ("lading._core.train.packing", "pack"),
+    "repair": ("lading._core.jobs.repair", "repair"),
+    "salvage": ("lading._core.jobs.salvage", "salvage"),
+    "verify": ("lading._core.jobs.verify", "verify"),
+    "writer": ("lading._core.dataset.writing.writer", "DatasetWriter"),
 }
-_MODULES = frozenset(("caches", "errors", "features", "limits", "media"))
+_MODULES = frozenset(
+    ("caches", "compat", "errors", "features", "formats", "limits", "media", "options", "ray", "testing", "train")
+)
 """What users reach as `lading.caches.write_cache(…)`, imported when it is asked for."""
+_MOVED = {
+    "InterleavedOptions": ("lading.options", "InterleavedOptions", "lading.options.InterleavedOptions"),
+    "LocalCopy": ("lading.compat.mosaicml", "LocalCopy", "lading.compat.mosaicml.LocalCopy"),
+    "MDSShard": ("lading.compat.mosaicml", "MDSShard", "lading.compat.mosaicml.MDSShard"),
+    "materialise": ("lading.features", "materialise", "lading.features.materialise"),
+    "to_ray": ("lading.ray", "to_ray", "lading.ray.to_ray"),
+    "write_ray": ("lading.ray", "write_ray", "lading.ray.write_ray"),
+    "export": ("lading._core.jobs.export", "export", "lading.open(…).export(…)"),
+    "stats": ("lading._core.jobs.stats", "dataset_stats", "lading.open(…).stats(…)"),
+}
+"""Names that leave with the next release, where they are, and what to write."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for."""
+    """Load what is asked for: `import lading` alone loads nothing."""
     if name in _MODULES:
         return import_module(f"lading.{name}")
-    if name not in _HOMES:
+    if name in _MOVED:
+        module, attribute, place = _MOVED[name]
+        warn(f"lading.{name} will leave: write {place}", DeprecationWarning, stacklevel=2)
+    elif name in _HOMES:
+        module, attribute = _HOMES[name]
+    else:
         raise AttributeError(f"module 'lading' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
     return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:
     return sorted([*__all__, *_MODULES])
-
-
-# The command (`lading`, `python -m lading`) loads nothing here: `lading --help` need not wait for pyarrow, and an
-# interrupt meanwhile ends as any other. Every other program loads everything at the import, so that no call pays for it
-# later; except formats, which are loaded when they are used.
-if not getattr(sys, "argv", [""])[0].endswith(("/lading", "-m")):
-    globals().update({name: __getattr__(name) for name in __all__ if not _HOMES[name][0].startswith("lading.compat")})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lading.cli import run
+from lading._core.cli import run
 
 if __name__ == "__main__":
     run()

@@ -42,8 +42,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self, TypeVar
 
-from lading.spelling import in_python
-from lading.visible import visible_lines
+from lading._core.spelling import in_python
+from lading._core.visible import visible_lines
 
 __all__ = [
     "BadReference",

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Self
 
+from lading._core.units import parse_bytes
 from lading.errors import LimitExceeded, UsageError
-from lading.units import parse_bytes
 
 __all__ = ["DEFAULT_LIMITS", "Growth", "Limits", "raised_by"]
 

@@ -18,16 +18,16 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, Union, get_args, get_origin, get_type_hints
 
+from lading._core.secret_urls import shown
+from lading._core.units import parse_bytes
 from lading.errors import UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.secret_urls import shown
-from lading.units import parse_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from lading.storage.stores import Stores
+    from lading._core.storage.stores import Stores
 
 __all__ = [
     "AUTO",
@@ -183,7 +183,7 @@ class InterleavedOptions:
 
     def __post_init__(self) -> None:
         """Refuse options of other types, and options that contradict each other."""
-        from lading.features.items import RESERVED
+        from lading._core.features.items import RESERVED
 
         check_types(type(self), {option.name: getattr(self, option.name) for option in fields(self)})
         taken = {self.texts_field, self.images_field, self.sample_id_field, self.image_member_field, *self.roles}
@@ -265,7 +265,7 @@ class ReadOptions:
         """Refuse values of other types; roots that are one text would be a folder for each letter."""
         import pyarrow as pa
 
-        from lading.features.items import VIEWS
+        from lading._core.features.items import VIEWS
 
         if self.schema is not None and not isinstance(self.schema, pa.Schema):
             raise UsageError("not a schema of all columns", expected="schema: a pyarrow.Schema",

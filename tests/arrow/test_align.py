@@ -7,10 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.arrow.align import align_table, reconcile_schema, union_schema
-from lading.arrow.references import FileEntry, RefType, files_of, make_refs, with_files
-from lading.errors import DuplicateField, SchemaMismatch, UsageError
-from lading.features.types import (
+from lading._core.arrow.align import align_table, reconcile_schema, union_schema
+from lading._core.arrow.references import FileEntry, RefType, files_of, make_refs, with_files
+from lading._core.features.types import (
     FEATURE_KEY,
     ClassLabel,
     Feature,
@@ -21,6 +20,7 @@ from lading.features.types import (
     feature_of,
     with_feature,
 )
+from lading.errors import DuplicateField, SchemaMismatch, UsageError
 
 
 def test_reserved_columns_get_their_types_but_large_ones_stay() -> None:

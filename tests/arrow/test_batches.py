@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lading.arrow.batches import copied, with_columns
+from lading._core.arrow.batches import copied, with_columns
 
 
 def test_columns_come_with_their_types_and_all_else_stays() -> None:

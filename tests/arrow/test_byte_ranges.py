@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.arrow.byte_ranges import ByteRanges, as_file, as_view
-from lading.storage.memory import MemoryStore
+from lading._core.arrow.byte_ranges import ByteRanges, as_file, as_view
+from lading._core.storage.memory import MemoryStore
 
 
 def test_buffers_of_every_kind_are_taken_joined_and_shown() -> None:

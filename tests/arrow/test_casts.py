@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lading.arrow.casts import (
+from lading._core.arrow.casts import (
     cast,
     decoded,
     decoded_type,
@@ -19,7 +19,7 @@ from lading.arrow.casts import (
     unregistered_type,
     without_null_values,
 )
-from lading.arrow.references import RefType
+from lading._core.arrow.references import RefType
 from registered import NamedType
 
 _LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.arrow import column_slices
-from lading.arrow.byte_ranges import ByteRanges
-from lading.arrow.column_slices import Numbers, as_array, put
+from lading._core.arrow import column_slices
+from lading._core.arrow.byte_ranges import ByteRanges
+from lading._core.arrow.column_slices import Numbers, as_array, put
 
 KINDS = [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()]
 

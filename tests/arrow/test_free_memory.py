@@ -10,11 +10,11 @@ from contextlib import suppress
 
 import pytest
 
-from lading.arrow.free_memory import no_cycles
+from lading._core.arrow.free_memory import no_cycles
 
 _BATCHES = """
 import resource, sys
-from lading.arrow.free_memory import keep_freed
+from lading._core.arrow.free_memory import keep_freed
 
 def make(count):
     for number in range(count):

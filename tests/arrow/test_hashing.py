@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.arrow.hashing import NameTable, hash_strings
+from lading._core.arrow.hashing import NameTable, hash_strings
 
 NAMES = st.lists(st.text(max_size=20), max_size=60)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.arrow.ipc import unpacked_sizes
+from lading._core.arrow.ipc import unpacked_sizes
 from lading.errors import CorruptShard
 
 _NUMBERS = pa.record_batch({"n": np.zeros(8_000, np.int64)})

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lading.arrow.json_columns import build_column
+from lading._core.arrow.json_columns import build_column
 from lading.errors import SchemaMismatch
 
 _POINT = pa.struct([("aa", pa.int64()), ("bb", pa.list_(pa.float32()))])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lading.arrow.json_text import canonical, dumps, loads, loads_plain
+from lading._core.arrow.json_text import canonical, dumps, loads, loads_plain
 from lading.errors import DataError, Unrepresentable
 
 

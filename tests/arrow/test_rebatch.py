@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.arrow.rebatch import rebatched
-from lading.arrow.references import FileEntry, files_of, is_ref, make_refs, unpack, with_files
-from lading.arrow.views import row_bytes
-from lading.dataset.shards.iteration import shard_batches
-from lading.dataset.source.open import open_shards
-from lading.formats.base import Scan
+from lading._core.arrow.rebatch import rebatched
+from lading._core.arrow.references import FileEntry, files_of, is_ref, make_refs, unpack, with_files
+from lading._core.arrow.views import row_bytes
+from lading._core.dataset.shards.iteration import shard_batches
+from lading._core.dataset.source.open import open_shards
+from lading._core.formats.base import Scan
 
 
 def batches(count: int, rows: int, size: int) -> list[pa.RecordBatch]:

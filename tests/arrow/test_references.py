@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.arrow.references import (
+from lading._core.arrow.references import (
     FILES_KEY,
     FileEntry,
     Refs,

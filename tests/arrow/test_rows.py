@@ -11,9 +11,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.arrow.rows import Encoders, rows_to_batch
+from lading._core.arrow.rows import Encoders, rows_to_batch
+from lading._core.features.types import (
+    Array,
+    Audio,
+    ClassLabel,
+    Encoded,
+    Feature,
+    Image,
+    Json,
+    Sequence,
+    Value,
+    with_feature,
+)
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError
-from lading.features.types import Array, Audio, ClassLabel, Encoded, Feature, Image, Json, Sequence, Value, with_feature
 
 BINARY, MEDIA = pa.large_binary(), pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 NUMBERS = np.array([[1, 2], [3, 4]], "<f4")

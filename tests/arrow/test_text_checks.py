@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.arrow.text_checks import check_names, holds_text, is_checked, refuse_bad_values
+from lading._core.arrow.text_checks import check_names, holds_text, is_checked, refuse_bad_values
 from lading.errors import Unrepresentable
 
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}

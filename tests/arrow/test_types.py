@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.arrow.types import arrow_type, exact_value, uncut_getter, uncut_values
+from lading._core.arrow.types import arrow_type, exact_value, uncut_getter, uncut_values
 from lading.errors import Unrepresentable, UsageError
 
 NOON = datetime.fromisoformat("2020-01-01T12:00:00")

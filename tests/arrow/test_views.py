@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cost import costs_at_most
-from lading.arrow.byte_ranges import bitmap
-from lading.arrow.references import make_refs
-from lading.arrow.views import (
+from lading._core.arrow.byte_ranges import bitmap
+from lading._core.arrow.references import make_refs
+from lading._core.arrow.views import (
     SEGMENT_BYTES,
     byte_lengths,
     compacted,

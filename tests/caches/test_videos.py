@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lading.caches.videos import broken_videos, stored_videos
-from lading.features.encode import VIDEO_FIELDS
-from lading.features.types import Sequence, Video
+from lading._core.caches.videos import broken_videos, stored_videos
+from lading._core.features.encode import VIDEO_FIELDS
+from lading._core.features.types import Sequence, Video
 
 _KIND = pa.struct([
     (name, {"bytes": pa.large_binary(), "size": pa.int64()}.get(name, pa.string())) for name in VIDEO_FIELDS

@@ -29,8 +29,28 @@ import pytest
 from PIL import Image as Pillow
 
 import lading
-from lading.caches import CacheMeta, cache_fingerprint, layout, read_cache_meta, read_shard, validate_cache, write_cache
-from lading.dataset.shards.shards import Shards
+from lading._core.caches import layout
+from lading._core.dataset.shards.shards import Shards
+from lading._core.features.encode import VIDEO_FIELDS, npy_bytes
+from lading._core.features.types import (
+    Array,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Image,
+    Json,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+    Video,
+    feature_of,
+)
+from lading._core.storage.base import FileInfo
+from lading._core.storage.local import LocalStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import WrappedStore
+from lading.caches import CacheMeta, cache_fingerprint, read_cache_meta, read_shard, validate_cache, write_cache
 from lading.errors import (
     CorruptShard,
     DataError,
@@ -46,26 +66,7 @@ from lading.errors import (
     Unrepresentable,
     UsageError,
 )
-from lading.features.encode import VIDEO_FIELDS, npy_bytes
-from lading.features.types import (
-    Array,
-    Bytes,
-    ClassLabel,
-    Feature,
-    Image,
-    Json,
-    Sequence,
-    Struct,
-    Text,
-    Value,
-    Video,
-    feature_of,
-)
 from lading.limits import Limits
-from lading.storage.base import FileInfo
-from lading.storage.local import LocalStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import WrappedStore
 
 
 class Suit(str, enum.Enum):  # noqa: UP042 - of which str() gives the name, not the text
@@ -886,7 +887,7 @@ def test_a_sudden_jump_in_size_is_met_by_few_rows(tmp_path: Path) -> None:
 _EIGHT = """
 import os, sys, time
 from lading.caches import write_cache
-from lading.features.types import Value
+from lading._core.features.types import Value
 
 def rows():
     with open(sys.argv[2], "a") as log:
@@ -1154,7 +1155,7 @@ _POLL = """
 import os, sys
 import lading
 from lading.caches import read_cache_meta, validate_cache
-from lading.features.types import Value
+from lading._core.features.types import Value
 folder, seen = sys.argv[1], set()
 print("ready", flush=True)
 while not os.path.exists(folder + ".stop"):
@@ -1191,7 +1192,7 @@ def test_a_reader_always_finds_the_old_cache_or_the_new(tmp_path: Path) -> None:
 _KILL = """
 import os, random, signal, sys, time
 from lading.caches import read_shard, validate_cache, write_cache
-from lading.features.types import Value
+from lading._core.features.types import Value
 
 folder, features, chance, counts = sys.argv[1], {"n": Value("int64")}, random.Random(7), set()
 
@@ -1251,7 +1252,7 @@ def test_a_shard_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
 _ORPHAN = """
 import os, signal, sys, time
 from lading.caches import write_cache
-from lading.features.types import Value
+from lading._core.features.types import Value
 
 def rows():
     yield {"n": 1}
@@ -1319,7 +1320,7 @@ def test_a_full_disk_leaves_the_old_cache(size: int, tmp_path: Path) -> None:
 import resource, signal
 from lading.caches import write_cache
 from lading.errors import StoreError
-from lading.features.types import Bytes
+from lading._core.features.types import Bytes
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
@@ -1338,7 +1339,7 @@ def test_where_folders_cannot_be_exchanged_it_is_said_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_cache(numbers(10), NUMBERS, tmp_path / "out")
-    monkeypatch.setattr("lading.storage.local._RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows
+    monkeypatch.setattr("lading._core.storage.local._RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows
     rows = numbers(3)
     with pytest.raises(StoreError, match=r"out: this file system cannot exchange"):
         write_cache(rows, NUMBERS, tmp_path / "out")
@@ -1420,14 +1421,14 @@ def test_a_cache_that_is_exchanged_while_it_is_opened(
 ) -> None:
     write_cache(numbers(100), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
     rebuilds = iter(range(1, 4))
-    made = lading.dataset.source.open.shards_of
+    made = lading._core.dataset.source.open.shards_of
 
     def exchange_first(*args: Any, **how: Any) -> Shards:
         if (number := next(rebuilds, None)) is not None:
             write_cache(numbers(10 * shards, 1000 * number), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
         return made(*args, **how)
 
-    monkeypatch.setattr("lading.dataset.source.open.shards_of", exchange_first)
+    monkeypatch.setattr("lading._core.dataset.source.open.shards_of", exchange_first)
     with lading.open(tmp_path / "c") as dataset:
         assert len(dataset) == 10 * shards
         assert [row["n"] for row in dataset] == list(range(3000, 3000 + 10 * shards))

@@ -13,9 +13,9 @@ import pytest
 
 from golden_cases import Golden, case_names
 from hostile import Judge
+from lading._core.features.types import Array, ClassLabel, Feature, Image, Sequence, Value, Video
 from lading.caches import fingerprint, read_cache_meta, read_shard, validate_cache, write_cache
 from lading.errors import SchemaMismatch, SidecarMismatch
-from lading.features.types import Array, ClassLabel, Feature, Image, Sequence, Value, Video
 
 CACHES = [name for name in case_names("arrow") if name.startswith("stable-")]
 LABELS = ClassLabel(("0", "1", "2"))

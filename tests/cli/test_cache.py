@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from lading.cli.main import app
-from lading.storage.memory import MemoryStore
-from lading.storage.shard_cache import ShardCache
+from lading._core.cli.main import app
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.shard_cache import ShardCache
 
 _URLS = [f"s3://bucket/{name}.tar" for name in ("val/0", "train/0", "train/1")]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from lading.cli.main import app
+from lading._core.cli.main import app
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _MADE = runpy.run_path(str(_DOCS / "make_tables.py"))

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from lading.cli.main import app
-from lading.cli.options import CHOOSING
+from lading._core.cli.main import app
+from lading._core.cli.options import CHOOSING
 from step_cases import CASES, ROWS, SOURCES, plain_rows, write_sources
 
 Row = dict[str, Any]

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from lading.cli.formats import OptionDoc, option_docs
-from lading.formats.base import NoOptions
-from lading.formats.webdataset.reader import ReadOptions
+from lading._core.cli.formats import OptionDoc, option_docs
+from lading._core.formats.base import NoOptions
+from lading._core.formats.webdataset.reader import ReadOptions
 
 
 @dataclass(frozen=True)

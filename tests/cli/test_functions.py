@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lading.cli.functions import named_function
+from lading._core.cli.functions import named_function
 from lading.errors import UsageError
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lading.cli.options import (
+from lading._core.cli.options import (
     CHOOSING,
     READING,
     WRITING,
@@ -20,8 +20,8 @@ from lading.cli.options import (
     one_or_many,
     takes,
 )
+from lading._core.formats.registry import get_format
 from lading.errors import UsageError
-from lading.formats.registry import get_format
 from lading.limits import Limits
 from lading.options import InterleavedOptions
 

@@ -9,7 +9,7 @@ import warnings
 import pytest
 import typer
 
-from lading.cli.output import Output, error_lines, json_text
+from lading._core.cli.output import Output, error_lines, json_text
 from lading.errors import CorruptShard, SourceNotFound, StoreError
 
 SALVAGE = "'lading salvage SRC DST' saves the intact samples.\n"

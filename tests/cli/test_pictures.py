@@ -14,8 +14,8 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-from lading.cli.main import app
-from lading.cli.pictures import Picture, protocol_of
+from lading._core.cli.main import app
+from lading._core.cli.pictures import Picture, protocol_of
 from tars import tar_of
 
 

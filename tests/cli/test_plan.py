@@ -1,4 +1,4 @@
-"""`lading plan` shows what `lading.train.plan.plan` says."""
+"""`lading plan` shows what `_core.train.plan.plan` says."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 import lading
-from lading.cli.main import app
-from lading.train.order import Shuffle
-from lading.train.plan import plan
+from lading._core.cli.main import app
+from lading._core.train.order import Shuffle
+from lading._core.train.plan import plan
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ from importlib import resources
 import pytest
 from rich.console import Console
 
-from lading.cli.progress import LineProgress, watching
-from lading.cli.signals import Terminated, ended_by_signals
-from lading.jobs.diff import diff
-from lading.jobs.digest import dataset_digest
-from lading.jobs.progress import Progress
-from lading.jobs.progress_bars import progress_text
-from lading.jobs.verify import verify
+from lading._core.cli.progress import LineProgress, watching
+from lading._core.cli.signals import Terminated, ended_by_signals
+from lading._core.jobs.diff import diff
+from lading._core.jobs.digest import dataset_digest
+from lading._core.jobs.progress import Progress
+from lading._core.jobs.progress_bars import progress_text
+from lading._core.jobs.verify import verify
 
 
 def test_what_is_known_is_told_in_one_line() -> None:
@@ -78,7 +78,7 @@ def test_an_interrupt_that_somebody_dropped_is_heeded_at_the_next_batch() -> Non
 @pytest.mark.parametrize("job", [dataset_digest, verify, lambda source, **more: diff(source, source, **more)])
 def test_jobs_tell_how_far_they_are(job: Callable[..., object]) -> None:
     told: list[Progress] = []
-    with resources.as_file(resources.files("lading.data")) as folder:
+    with resources.as_file(resources.files("lading._core.data")) as folder:
         job([str(folder / "docs-00000.tar"), str(folder / "docs-00001.tar")], on_progress=told.append)
     assert (told[-1].shards_done, told[-1].num_shards, told[-1].samples) == (2, 2, 13)
     assert told[-1].payload_bytes > 1_000_000

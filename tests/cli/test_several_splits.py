@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lading
-from lading.cli.main import app
+from lading._core.cli.main import app
 
 _ROWS = {"train": 20, "test": 7}
 _WORDS = 4

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from lading.cli.text import Excerpt, columns, count, facts, plain, visible
+from lading._core.cli.text import Excerpt, columns, count, facts, plain, visible
 
 
 def render(what: RenderableType, width: int = 40) -> list[str]:

@@ -23,11 +23,11 @@ from typer.testing import CliRunner, Result
 
 from cost import costs_at_most
 from golden_cases import Golden
-from lading.cli.main import app
-from lading.cli.output import Output
-from lading.cli.samples import Sample, Shown, as_text
-from lading.cli.text import visible
-from lading.formats.registry import format_names
+from lading._core.cli.main import app
+from lading._core.cli.output import Output
+from lading._core.cli.samples import Sample, Shown, as_text
+from lading._core.cli.text import visible
+from lading._core.formats.registry import format_names
 from tars import tar_of
 
 

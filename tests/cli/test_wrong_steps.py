@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from lading.cli.main import app
+from lading._core.cli.main import app
 from tars import tar_of
 
 _FUNCTIONS = """

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
-from lading.codecs import pack_text
+from lading._core.codecs import pack_text
 
 _RANDOM = np.random.default_rng(0).bytes(90_000)
 _TEXTS = {

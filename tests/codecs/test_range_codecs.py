@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from lading.arrow.references import CODECS
-from lading.codecs import decode_range
-from lading.codecs.zstd_ import decode_sized_frame, frame_end
+from lading._core.arrow.references import CODECS
+from lading._core.codecs import decode_range
+from lading._core.codecs.zstd_ import decode_sized_frame, frame_end
 from lading.errors import CorruptShard, LimitExceeded, UsageError
 
 _MAX = 1 << 30

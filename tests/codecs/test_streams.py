@@ -18,8 +18,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lading.codecs import ENDINGS, WRAPS, sniff_wrap, stream_decoder, stream_encoder, unpacked_name
-from lading.codecs.protocol import PIECE_BYTES, Codec, StreamDecoder
+from lading._core.codecs import ENDINGS, WRAPS, sniff_wrap, stream_decoder, stream_encoder, unpacked_name
+from lading._core.codecs.protocol import PIECE_BYTES, Codec, StreamDecoder
 from lading.errors import CorruptShard, LimitExceeded, UsageError
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

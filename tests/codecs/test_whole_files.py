@@ -16,7 +16,7 @@ import pytest
 import xxhash
 import zstandard
 
-from lading.codecs import begins_brotli, new_hash, pack_snappy, pieces_of_brotli, unpack_file
+from lading._core.codecs import begins_brotli, new_hash, pack_snappy, pieces_of_brotli, unpack_file
 from lading.errors import CorruptShard, DataError, LimitExceeded, MissingExtra, UsageError
 
 BODY = bytes(range(256)) * 2000

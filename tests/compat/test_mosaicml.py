@@ -57,7 +57,7 @@ def test_every_state_is_brought_into_order(golden: Golden, case: str, keep: bool
         elif raw and packed and not keep:
             packed = False
         left = (raws if raw else set()) | (zips if packed else set())
-        copy = lading.LocalCopy(folder)
+        copy = lading.compat.mosaicml.LocalCopy(folder)
         assert copy.shards[0].set_up_local(copy.listing(), keep) == sum(sizes[kind] for kind in left)
         assert {kind for kind, (path, _) in files.items() if path.exists()} == left
         assert copy.shards[0].evict() == sum(sizes[kind] for kind in left)
@@ -68,7 +68,7 @@ def test_every_state_is_brought_into_order(golden: Golden, case: str, keep: bool
 @pytest.mark.parametrize("case", ["all-encodings", "comp-br", "raw-and-zip", "text-xsv-zstd"])
 def test_samples_are_those_of_the_dataset(golden: Golden, case: str, tmp_path: Path) -> None:
     folder = _copied(golden, case, tmp_path)
-    copy = lading.LocalCopy(folder)
+    copy = lading.compat.mosaicml.LocalCopy(folder)
     with lading.open(folder) as dataset:
         assert len(copy) == len(dataset)
         for shard, other in zip(copy.shards, dataset.shards, strict=True):
@@ -83,7 +83,7 @@ def test_samples_are_those_of_the_dataset(golden: Golden, case: str, tmp_path: P
 
 def test_what_was_removed_is_not_there_until_it_comes_back(golden: Golden, tmp_path: Path) -> None:
     folder = _copied(golden, "comp-zstd3", tmp_path)
-    shard = lading.LocalCopy(folder).shards[1]
+    shard = lading.compat.mosaicml.LocalCopy(folder).shards[1]
     path = folder / "shard.00001.mds.zstd"
     body, first = path.read_bytes(), repr(shard[0])
     assert shard.evict() == len(body)
@@ -109,7 +109,7 @@ def test_a_shard_stands_alone(golden: Golden) -> None:
         (lambda file: file, int), (lambda file: SimpleNamespace(**file), int),
         (lambda file: MappingProxyType({**file, "hashes": MappingProxyType(file["hashes"])}), np.int64),
     ):  # fmt: skip
-        shard = lading.MDSShard(
+        shard = lading.compat.mosaicml.MDSShard(
             folder, None, "zstd:3", ["sha1", "xxh64"], count(entry["samples"]), "4kb",
             raw_data=told(entry["raw_data"]), zip_data=told(entry["zip_data"]), **columns,
         )  # fmt: skip
@@ -140,30 +140,30 @@ def test_what_does_not_fit_together(golden: Golden, changes: dict[str, Any], err
     told = {name: value for name, value in _entry(folder).items() if name != "version"} | changes
     first = [told.pop(name) for name in ("compression", "hashes", "samples", "size_limit")]
     with pytest.raises(error):
-        lading.MDSShard(folder, "", *first, **told)
+        lading.compat.mosaicml.MDSShard(folder, "", *first, **told)
 
 
 def test_pickles_are_told_and_bytes_unless_they_are_allowed(golden: Golden) -> None:
     folder = golden("mds") / "pickle"
-    [shard] = lading.LocalCopy(folder).shards
+    [shard] = lading.compat.mosaicml.LocalCopy(folder).shards
     with pytest.raises(UsageError, match="code"):
         shard.validate(allow_unsafe_types=False)
     assert isinstance(shard[0]["obj"], bytes)
-    [allowed] = lading.LocalCopy(folder, allow_pickle=True).shards
+    [allowed] = lading.compat.mosaicml.LocalCopy(folder, allow_pickle=True).shards
     allowed.validate(allow_unsafe_types=True)
     assert not isinstance(allowed[0]["obj"], bytes)
 
 
 def test_splits_and_folders_without_an_index(golden: Golden, tmp_path: Path) -> None:
-    copy = lading.LocalCopy(golden("mds") / "splits", "val")
+    copy = lading.compat.mosaicml.LocalCopy(golden("mds") / "splits", "val")
     with lading.open(golden("mds") / "splits" / "val") as dataset:
         assert len(copy) == len(dataset)
     assert all("/val/" in path for path in copy.listing())
     with pytest.raises(SourceNotFound, match=r"index\.json"):
-        lading.LocalCopy(tmp_path)
+        lading.compat.mosaicml.LocalCopy(tmp_path)
     (tmp_path / "index.json").write_text("[]")
     with pytest.raises(SourceNotFound, match="not an index of MDS"):
-        lading.LocalCopy(tmp_path)
+        lading.compat.mosaicml.LocalCopy(tmp_path)
 
 
 def test_only_files_of_the_shard_are_removed(golden: Golden, tmp_path: Path) -> None:
@@ -174,11 +174,11 @@ def test_only_files_of_the_shard_are_removed(golden: Golden, tmp_path: Path) -> 
         changed = first | {"raw_data": first["raw_data"] | {"basename": name}}
         (folder / "index.json").write_text(json.dumps(index | {"shards": [changed]}))
         with pytest.raises(error):
-            lading.LocalCopy(folder)
+            lading.compat.mosaicml.LocalCopy(folder)
     second = index["shards"][1] | {"raw_data": first["raw_data"]}
     (folder / "index.json").write_text(json.dumps(index | {"shards": [first, second]}))
     with pytest.raises(DataError, match="twice"):
-        lading.LocalCopy(folder)
+        lading.compat.mosaicml.LocalCopy(folder)
 
 
 def test_a_link_out_of_the_folder_is_not_followed(golden: Golden, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_link_out_of_the_folder_is_not_followed(golden: Golden, tmp_path: Path
     index["shards"][0]["raw_data"]["basename"] = "sub/shard.00000.mds"
     (folder / "index.json").write_text(json.dumps(index))
     with pytest.raises(BadReference, match="link"):
-        lading.LocalCopy(folder).shards[0].evict()
+        lading.compat.mosaicml.LocalCopy(folder).shards[0].evict()
     assert (elsewhere / "shard.00000.mds").exists()
 
 
@@ -209,7 +209,7 @@ def test_an_index_of_other_types(golden: Golden, changes: dict[str, Any], tmp_pa
     index["shards"][0] |= changes
     (folder / "index.json").write_text(json.dumps(index))
     with pytest.raises(DataError):
-        lading.LocalCopy(folder)
+        lading.compat.mosaicml.LocalCopy(folder)
 
 
 @pytest.mark.parametrize("name", ["dirname", "split", "self", "limits", "allow_pickle", "more", "author"])
@@ -219,7 +219,7 @@ def test_an_index_says_no_more_of_a_shard_than_what_it_is(golden: Golden, name: 
     index = json.loads((folder / "index.json").read_text())
     index["shards"][0][name] = True
     (folder / "index.json").write_text(json.dumps(index))
-    copy = lading.LocalCopy(folder)
+    copy = lading.compat.mosaicml.LocalCopy(folder)
     assert (copy.dirname, copy.shards[0].dirname) == (str(folder), str(folder))
     with lading.open(folder) as dataset:
         assert repr(list(copy.shards[0])) == repr(list(dataset.shards[0]))
@@ -228,4 +228,4 @@ def test_an_index_says_no_more_of_a_shard_than_what_it_is(golden: Golden, name: 
 
 def test_who_may_read_pickles_is_told_by_true_or_false(golden: Golden) -> None:
     with pytest.raises(UsageError, match="true nor false"):
-        lading.LocalCopy(golden("mds") / "pickle", allow_pickle="false")  # type: ignore[arg-type] # what is refused
+        lading.compat.mosaicml.LocalCopy(golden("mds") / "pickle", allow_pickle="false")  # type: ignore[arg-type] # what is refused

@@ -17,10 +17,10 @@ import pytest
 
 import lading
 from golden_cases import Golden
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.compat.mosaicml import FileInfo, Reader, reader_from_json
 from lading.errors import DataError, NotFound, SidecarMismatch, SourceNotFound, UsageError
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 
 
 class _Words(Reader):
@@ -182,7 +182,7 @@ def test_from_json_reads_every_kind_of_shard(golden: Golden, case: str) -> None:
     folder = golden("mds") / case
     entry = json.loads((folder / "index.json").read_text())["shards"][0]
     with lading.open(folder) as dataset:
-        for read in (reader_from_json, lading.MDSShard.from_json):
+        for read in (reader_from_json, lading.compat.mosaicml.MDSShard.from_json):
             shard = read(str(folder), None, entry)
             assert isinstance(shard, Reader)
             assert repr(list(shard)) == repr([dataset[i] for i in range(len(shard))])
@@ -202,7 +202,7 @@ def test_evict_on_an_opened_shard_says_how_to_get_a_local_copy(golden: Golden, t
         with pytest.raises(UsageError):
             dataset.shards[1].set_up_local(set(), safe_keep_zip=True)
     [advice] = [line for line in (caught.value.advice or "").split("`") if "LocalCopy" in line]
-    assert advice == f"lading.LocalCopy({str(folder)!r}).shards[1].evict()"
+    assert advice == f"lading.compat.mosaicml.LocalCopy({str(folder)!r}).shards[1].evict()"
     assert eval(advice, {"lading": lading}) > 0
     lading.convert(pa_jsonl(tmp_path), tmp_path / "rows", format="parquet")
     with lading.open(tmp_path / "rows") as rows, pytest.raises(UsageError, match="MDS"):
@@ -233,7 +233,7 @@ def _remote(golden: Golden, case: str, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("case", ["comp-none", "comp-zstd3", "comp-br", "comp-snappy", "text-json-zstd", "raw-and-zip"])
 def test_shards_are_fetched_when_a_sample_is_read(golden: Golden, case: str, tmp_path: Path) -> None:
     remote, local = _remote(golden, case, tmp_path), tmp_path / "local"
-    copy = lading.LocalCopy(local, remote=remote)
+    copy = lading.compat.mosaicml.LocalCopy(local, remote=remote)
     assert os.listdir(local) == ["index.json"]
     with lading.open(remote) as dataset:
         assert len(copy) == copy.size == len(dataset)
@@ -249,23 +249,25 @@ def test_shards_are_fetched_when_a_sample_is_read(golden: Golden, case: str, tmp
 
 
 def test_a_split_is_fetched_into_its_folder(golden: Golden, tmp_path: Path) -> None:
-    copy = lading.LocalCopy(tmp_path / "local", "val", remote=_remote(golden, "splits", tmp_path))
+    copy = lading.compat.mosaicml.LocalCopy(tmp_path / "local", "val", remote=_remote(golden, "splits", tmp_path))
     with lading.open(tmp_path / "remote", split="val") as dataset:
         assert list(copy) == list(dataset)
     assert sorted(os.listdir(tmp_path / "local")) == ["val"]
 
 
 def test_compressed_files_are_kept_where_asked_for(golden: Golden, tmp_path: Path) -> None:
-    copy = lading.LocalCopy(tmp_path / "local", remote=_remote(golden, "comp-zstd3", tmp_path), keep_zip=True)
+    copy = lading.compat.mosaicml.LocalCopy(
+        tmp_path / "local", remote=_remote(golden, "comp-zstd3", tmp_path), keep_zip=True
+    )
     shard = copy.shards[0]
     assert copy.prepare_shard(shard) == shard.get_max_size() == shard.get_persistent_size(keep_zip=True)
     assert copy.prepare_shard(shard) == 0
-    again = lading.LocalCopy(tmp_path / "local", remote=tmp_path / "remote")
+    again = lading.compat.mosaicml.LocalCopy(tmp_path / "local", remote=tmp_path / "remote")
     assert again.prepare_shard(again.shards[0]) == -(shard.get_zip_size() or 0), "not kept any more"
     assert again.shards[0].evict() == shard.get_raw_size()
     # Without a remote, and where it is the folder itself, the compressed file is all that there is.
     for remote in (None, tmp_path / "remote"):
-        own = lading.LocalCopy(tmp_path / "remote", remote=remote)
+        own = lading.compat.mosaicml.LocalCopy(tmp_path / "remote", remote=remote)
         own.shards[0].prepare()
         assert all(map(os.path.exists, own.shards[0].paths(packed=True)))
         own.shards[0]._remove(packed=False)
@@ -276,7 +278,7 @@ def test_downloads_are_validated_by_hash(compression: str | None, tmp_path: Path
     remote, local = tmp_path / "remote", tmp_path / "local"
     with lading.writer(remote, format="mds", options={"compression": compression, "hashes": ["sha1"]}) as writer:
         writer.write_batch(pa.table({"n": [1, 2, 3]}))
-    copy = lading.LocalCopy(local, remote=remote, validate_hash="sha1")
+    copy = lading.compat.mosaicml.LocalCopy(local, remote=remote, validate_hash="sha1")
     shard = copy.shards[0]
     path = remote / os.path.basename((shard.paths(packed=True) or shard.paths(packed=False))[0])
     body = path.read_bytes()
@@ -291,12 +293,12 @@ def test_downloads_are_validated_by_hash(compression: str | None, tmp_path: Path
     path.write_bytes(body)
     assert repr(shard[0]) == repr(lading.open(remote)[0])
     with pytest.raises(ValueError, match="no hash of this name"):
-        lading.LocalCopy(tmp_path / "other", remote=remote, validate_hash="md4").shards[0].prepare()
+        lading.compat.mosaicml.LocalCopy(tmp_path / "other", remote=remote, validate_hash="md4").shards[0].prepare()
 
 
 def test_what_is_nowhere_is_not_found(golden: Golden, tmp_path: Path) -> None:
     remote, local = _remote(golden, "comp-none", tmp_path), tmp_path / "local"
-    copy = lading.LocalCopy(local, remote=remote)
+    copy = lading.compat.mosaicml.LocalCopy(local, remote=remote)
     copy[0]
     for path in remote.glob("*.mds"):
         path.unlink()
@@ -305,9 +307,9 @@ def test_what_is_nowhere_is_not_found(golden: Golden, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="remote/shard"):
         copy[0]
     with pytest.raises(NotFound, match="remote="):
-        lading.LocalCopy(local).shards[0].prepare()
+        lading.compat.mosaicml.LocalCopy(local).shards[0].prepare()
     with pytest.raises(SourceNotFound, match=r"nowhere/index\.json"):
-        lading.LocalCopy(tmp_path / "third", remote=tmp_path / "nowhere")
+        lading.compat.mosaicml.LocalCopy(tmp_path / "third", remote=tmp_path / "nowhere")
     with pytest.raises(IndexError):
         copy[len(copy)]
 
@@ -318,7 +320,7 @@ def test_a_remote_may_be_any_store(golden: Golden, tmp_path: Path) -> None:
         sink = store.put_stream(f"s3://bucket/set/{path.name}")
         sink.write([path.read_bytes()])
         sink.close()
-    copy = lading.LocalCopy(tmp_path, remote="s3://bucket/set/", stores=Stores({"s3://bucket": store}))
+    copy = lading.compat.mosaicml.LocalCopy(tmp_path, remote="s3://bucket/set/", stores=Stores({"s3://bucket": store}))
     assert repr(list(copy)) == repr(list(lading.open(folder)))
 
 
@@ -330,7 +332,7 @@ def test_an_index_that_lies_about_an_unpacked_size(golden: Golden, tmp_path: Pat
         changed["shards"][0]["raw_data"]["bytes"] += change
         (remote / "index.json").write_text(json.dumps(changed))
         with pytest.raises(DataError, match="unpacks to"):
-            lading.LocalCopy(tmp_path / str(change), remote=remote)[0]
+            lading.compat.mosaicml.LocalCopy(tmp_path / str(change), remote=remote)[0]
 
 
 def test_shards_of_an_opened_dataset_are_indexed_alike(golden: Golden) -> None:
@@ -347,7 +349,7 @@ def test_shards_of_an_opened_dataset_are_indexed_alike(golden: Golden) -> None:
 
 
 def test_data_loaders_may_send_a_copy_to_their_workers(golden: Golden, tmp_path: Path) -> None:
-    copy = lading.LocalCopy(tmp_path / "local", remote=_remote(golden, "comp-zstd3", tmp_path))
+    copy = lading.compat.mosaicml.LocalCopy(tmp_path / "local", remote=_remote(golden, "comp-zstd3", tmp_path))
     first = repr(copy[0])
     again = pickle.loads(pickle.dumps(copy))
     copy.shards[0].evict()
@@ -359,7 +361,7 @@ def test_threads_may_fetch_one_shard_at_once(golden: Golden, tmp_path: Path) -> 
     remote = _remote(golden, "comp-zstd3", tmp_path)
     with lading.open(remote) as dataset:
         expected = [repr(dataset[i]) for i in range(len(dataset))]
-    copies = [lading.LocalCopy(tmp_path / "local", remote=remote) for _ in range(4)]
+    copies = [lading.compat.mosaicml.LocalCopy(tmp_path / "local", remote=remote) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda copy: [repr(copy[i]) for i in range(len(copy))], copies))
     assert found == [expected] * 4
@@ -367,7 +369,7 @@ def test_threads_may_fetch_one_shard_at_once(golden: Golden, tmp_path: Path) -> 
 
 def test_reads_go_on_while_another_thread_evicts(golden: Golden, tmp_path: Path) -> None:
     remote = _remote(golden, "comp-zstd3", tmp_path)
-    copy, evicting, done = lading.LocalCopy(tmp_path / "local", remote=remote), Event(), Event()
+    copy, evicting, done = lading.compat.mosaicml.LocalCopy(tmp_path / "local", remote=remote), Event(), Event()
     with lading.open(remote) as dataset:
         expected = [repr(sample) for sample in dataset]
 

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from lading._core.features.items import INTERLEAVED_SCHEMA, RESERVED, lineage_of
 from lading.compat import curator_stages
 from lading.compat import nemo_curator as compat
 from lading.errors import BadReference, SchemaMismatch, Unrepresentable, UsageError
-from lading.features.items import INTERLEAVED_SCHEMA, RESERVED, lineage_of
 from peers import import_peer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 @pytest.fixture
 def documents() -> list[str]:
-    return sorted(str(path) for path in resources.files("lading.data").iterdir() if path.name.endswith(".tar"))
+    return sorted(str(path) for path in resources.files("lading._core.data").iterdir() if path.name.endswith(".tar"))
 
 
 def _rows(*rows: dict[str, Any], more: tuple[str, ...] = ()) -> pa.Table:
@@ -434,7 +434,7 @@ def test_write_kwargs_are_those_of_parquet(tmp_path: Path) -> None:
 
 def test_storage_options_are_those_of_fsspec(tmp_path: Path) -> None:
     with fsspec.open("memory://set/a.tar", "wb", skip_instance_cache=True) as file:
-        file.write(Path(str(resources.files("lading.data") / "docs-00000.tar")).read_bytes())
+        file.write(Path(str(resources.files("lading._core.data") / "docs-00000.tar")).read_bytes())
     options = {"storage_options": {"skip_instance_cache": True}}
     [batch] = compat.InterleavedWebdatasetReader("memory://set", read_kwargs=options).batches()
     task = compat.InterleavedBatch(

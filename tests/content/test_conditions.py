@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lading.arrow.references import RefType, make_refs
-from lading.content.conditions import MAX_CHARACTERS, Where, as_where, parse_where
-from lading.content.nested import empty_batch
+from lading._core.arrow.references import RefType, make_refs
+from lading._core.content.conditions import MAX_CHARACTERS, Where, as_where, parse_where
+from lading._core.content.nested import empty_batch
 from lading.errors import UsageError
 
 BIG = 2**53 + 1

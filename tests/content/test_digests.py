@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from lading.arrow.references import make_refs
-from lading.arrow.views import from_ranges
-from lading.content.digests import DatasetDigest, interleaved_digests, sample_digests, undigested
+from lading._core.arrow.references import make_refs
+from lading._core.arrow.views import from_ranges
+from lading._core.content.digests import DatasetDigest, interleaved_digests, sample_digests, undigested
+from lading._core.features.items import INTERLEAVED_SCHEMA
+from lading._core.features.types import Json, with_feature
 from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
-from lading.features.types import Json, with_feature
 
 
 def test_the_form_of_one_sample() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, TiffImagePlugin, features
 
-from lading.content.image import ImageInfo, extract_frame, image_info, is_one_frame, usual_sizes
+from lading._core.content.image import ImageInfo, extract_frame, image_info, is_one_frame, usual_sizes
 from lading.errors import BadReference
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from lading.content.image import usual_sizes
-from lading.content.media_files import read_sound
-from lading.content.media_info import MediaBytes, MediaInfo, Needed, media_info, probe
+from lading._core.content.image import usual_sizes
+from lading._core.content.media_files import read_sound
+from lading._core.content.media_info import MediaBytes, MediaInfo, Needed, media_info, probe
 
 MEDIA = Path(__file__).parent / "media"
 

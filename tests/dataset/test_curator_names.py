@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from lading._core.features.items import INTERLEAVED_SCHEMA, RESERVED, lineage_of
 from lading.errors import BadReference, UsageError
-from lading.features.items import INTERLEAVED_SCHEMA, RESERVED, lineage_of
 
 
 def _table(samples: int = 4, **changes: Any) -> pa.Table:

@@ -21,10 +21,15 @@ import pytest
 import lading
 from faults import file_size_limit
 from golden_cases import Golden
-from lading.arrow.align import align_table
-from lading.arrow.references import is_ref, make_refs
-from lading.dataset.shards.iteration import materialise_parts
-from lading.dataset.source.open import open_dataset, open_shards
+from lading._core.arrow.align import align_table
+from lading._core.arrow.references import is_ref, make_refs
+from lading._core.dataset.shards.iteration import materialise_parts
+from lading._core.dataset.source.open import open_dataset, open_shards
+from lading._core.features.items import INTERLEAVED_SCHEMA, lineage_of
+from lading._core.features.types import Json, with_feature
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import (
     BadReference,
     DataError,
@@ -34,11 +39,6 @@ from lading.errors import (
     UnknownFormat,
     UsageError,
 )
-from lading.features.items import INTERLEAVED_SCHEMA, lineage_of
-from lading.features.types import Json, with_feature
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from lading.testing import CountingStore
 from registered import NamedType
 from tars import tar_of
@@ -183,7 +183,7 @@ def test_no_columns_are_refused(docs: Path) -> None:
 
 @pytest.mark.parametrize("view", ["samples", "interleaved"])
 def test_to_take_nothing_gives_the_columns(view: str) -> None:
-    tar = str(resources.files("lading.data") / "docs-00000.tar")
+    tar = str(resources.files("lading._core.data") / "docs-00000.tar")
     with lading.open(tar, view=view) as dataset:
         for columns in (None, ["md.json"] if view == "samples" else ["text_content", "binary_content"]):
             assert dataset.take([], columns).schema.equals(dataset.take([0], columns).schema)
@@ -381,7 +381,7 @@ def test_indexes_that_were_forgotten_take_no_room(tmp_path: Path, monkeypatch: p
         dataset.indexes.hold(0, dataset.open_shard(0).index())
         index = dataset.indexes.held(0)
         assert index is not None
-        monkeypatch.setattr("lading.dataset.shards.shard_indexes._HELD_BYTES", index.nbytes)
+        monkeypatch.setattr("lading._core.dataset.shards.shard_indexes._HELD_BYTES", index.nbytes)
         dataset.forget_shards()
         assert dataset.indexes.held(0) is None
         dataset.indexes.hold(0, dataset.open_shard(0).index())

@@ -19,10 +19,10 @@ import pytest
 from PIL import Image
 
 import lading
+from lading._core.storage.local import LocalStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import CountingStore
 from lading.errors import UsageError
-from lading.storage.local import LocalStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore
 
 COUNT = 60
 

@@ -389,7 +389,7 @@ def test_a_condition_reads_no_other_column(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"a": i, "b": "x" * 1000}) + "\n" for i in range(50)))
     lading.convert(tmp_path / "a.jsonl", tmp_path / "out", format="parquet")
     with lading.open(tmp_path / "out") as ds:
-        from lading.dataset.steps.sequence import columns_to_read
+        from lading._core.dataset.steps.sequence import columns_to_read
 
         dataset = ds.where("a > 40")
         assert columns_to_read(dataset.steps, [], "samples", ds.schema) == ["a"]

@@ -22,11 +22,11 @@ import pytest
 from PIL import Image
 
 import lading
-from lading.content.preview import Cut, table_html
-from lading.dataset.sample_list import SampleList
+from lading._core.content.preview import Cut, table_html
+from lading._core.dataset.sample_list import SampleList
+from lading._core.units import format_bytes
 from lading.errors import DataError, UsageError
 from lading.features import ClassLabel, with_feature
-from lading.units import format_bytes
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -98,7 +98,7 @@ def mixed(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def docs() -> str:
-    return str(resources.files("lading.data") / "docs-00000.tar")
+    return str(resources.files("lading._core.data") / "docs-00000.tar")
 
 
 @pytest.mark.parametrize("text", HOSTILE)

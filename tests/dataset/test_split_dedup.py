@@ -254,7 +254,9 @@ def test_keys_that_come_again(tmp_path: Path) -> None:
 def test_what_is_written_is_what_is_iterated(
     plain: lading.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["lading.jobs.schedule"], "ALONE_BYTES", 0)  # workers for the little that there is
+    monkeypatch.setattr(
+        sys.modules["lading._core.jobs.schedule"], "ALONE_BYTES", 0
+    )  # workers for the little that there is
     chains = {
         "dedup": plain.dedup(by=["n", "txt"]),
         "content": plain.where("n > 0").drop("url").dedup(by="content"),

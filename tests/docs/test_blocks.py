@@ -28,7 +28,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import lading
-from lading.cli.main import app
+from lading._core.cli.main import app
 from object_server import environment
 
 _ROOT = Path(__file__).parents[2]
@@ -81,7 +81,7 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, shard in (("mint", "{:05d}.tar"), ("docs", "docs-{:05d}.tar"), ("broken", "{:05d}.tar")):
             Path(name).mkdir()
             for number in range(2):
-                source = resources.files("lading.data") / f"docs-{number:05d}.tar"
+                source = resources.files("lading._core.data") / f"docs-{number:05d}.tar"
                 Path(name, shard.format(number)).write_bytes(source.read_bytes())
         cut = Path("broken/00001.tar")
         cut.write_bytes(cut.read_bytes()[:400_000])

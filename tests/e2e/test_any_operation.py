@@ -20,9 +20,9 @@ import pytest
 import lading
 from fuzz_targets import TARGETS, Reading, find_readings
 from golden_cases import Golden
+from lading._core.jobs.info import info
+from lading._core.jobs.salvage import salvage
 from lading.errors import LadingError
-from lading.jobs.info import info
-from lading.jobs.salvage import salvage
 
 _COUNT = int(os.environ.get("LADING_FUZZ", "1000")) // 80
 _SEED = os.environ.get("LADING_FUZZ_SEED", "0")

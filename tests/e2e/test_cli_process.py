@@ -18,7 +18,7 @@ import lading
 from processes import busy_workers, gone
 from tars import write_hollow_tar
 
-_LADING = [sys.executable, "-c", "from lading.cli import run; run()"]
+_LADING = [sys.executable, "-c", "from lading._core.cli import run; run()"]
 _HANGS_S = 600
 """After so long, a process is taken to hang on any machine."""
 
@@ -173,7 +173,11 @@ def test_an_interrupt_while_the_module_loads_leaves_no_traceback(place: Path) ->
 @pytest.mark.mechanism("a signal before and in a verb")
 @pytest.mark.parametrize(
     "module, ending",
-    [("typer", signal.SIGHUP), ("lading.jobs.info", signal.SIGTERM), ("lading.dataset.source.open", signal.SIGINT)],
+    [
+        ("typer", signal.SIGHUP),
+        ("lading._core.jobs.info", signal.SIGTERM),
+        ("lading._core.dataset.source.open", signal.SIGINT),
+    ],
 )
 def test_who_interrupts_before_all_is_loaded_is_told_so_too(place: Path, module: str, ending: signal.Signals) -> None:
     """Before the verb has begun, and in it."""
@@ -187,7 +191,7 @@ def test_who_interrupts_before_all_is_loaded_is_told_so_too(place: Path, module:
                     os.kill(os.getpid(), {ending:d})
 
         sys.meta_path.insert(0, Interrupts())
-        from lading.cli import run
+        from lading._core.cli import run
         run()
         """
     done = subprocess.run([sys.executable, "-c", begun], cwd=place, capture_output=True, check=False)
@@ -271,7 +275,7 @@ def test_colours_are_for_terminals_only(place: Path) -> None:
 @pytest.mark.parametrize("words", [["--help"], ["convert", "--help"], ["convert", "docs"]], ids=" ".join)
 def test_help_and_wrong_calls_do_not_wait_for_arrow(place: Path, words: list[str]) -> None:
     code = (
-        "import sys, atexit; sys.argv[0] = '/bin/lading'; from lading.cli.main import run; "
+        "import sys, atexit; sys.argv[0] = '/bin/lading'; from lading._core.cli.main import run; "
         "atexit.register(lambda: print(sorted({'pyarrow', 'numpy'} & sys.modules.keys()))); run()"
     )
     done = subprocess.run([sys.executable, "-c", code, *words], cwd=place, capture_output=True, text=True, check=False)

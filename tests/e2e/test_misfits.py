@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 import lading
-from lading.cli.main import app
+from lading._core.cli.main import app
+from lading._core.features.items import INTERLEAVED_SCHEMA
 from lading.errors import Unrepresentable
-from lading.features.items import INTERLEAVED_SCHEMA
 
 ROWS = pa.table({
     "__key__": ["a", "b", "c"], "tags": [["x"], ["y", "z"], []], "when": [dt.datetime(2020, 1, 1, tzinfo=dt.UTC)] * 3,

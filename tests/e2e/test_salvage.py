@@ -20,9 +20,9 @@ import lading
 from damage import Extent, damaged, extents, some_rows
 from golden_cases import Golden
 from hostile import FAMILIES, Judge, source_of
+from lading._core.jobs import reading
+from lading._core.jobs.salvage import salvage
 from lading.errors import DataError, LadingError
-from lading.jobs import reading
-from lading.jobs.salvage import salvage
 from soak import SOAK
 from tars import tar_of
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lading._core.features.encode import array_bytes, as_bytes, media_bytes, npy_bytes, plain_item, video_cell
+from lading._core.features.images import image_bytes
 from lading.errors import NotFound, StoreError, Unrepresentable
-from lading.features.encode import array_bytes, as_bytes, media_bytes, npy_bytes, plain_item, video_cell
-from lading.features.images import image_bytes
 
 
 def pixels(*shape: int, dtype: str = "uint8") -> np.ndarray[Any, Any]:

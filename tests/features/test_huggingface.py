@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.arrow.casts import unregistered_type
-from lading.errors import BadReference, DataError, Unrepresentable, UsageError
-from lading.features.encode import VIDEO_FIELDS
-from lading.features.huggingface import (
+from lading._core.arrow.casts import unregistered_type
+from lading._core.features.encode import VIDEO_FIELDS
+from lading._core.features.huggingface import (
     huggingface_batch,
     huggingface_features,
     huggingface_schema,
@@ -25,7 +24,7 @@ from lading.features.huggingface import (
     unwrapped,
     unwrapped_schema,
 )
-from lading.features.types import (
+from lading._core.features.types import (
     Array,
     Audio,
     ClassLabel,
@@ -38,6 +37,7 @@ from lading.features.types import (
     feature_of,
     with_feature,
 )
+from lading.errors import BadReference, DataError, Unrepresentable, UsageError
 from registered import NamedType
 
 MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

@@ -13,10 +13,10 @@ import pytest
 from PIL import Image, ImageCms, ImageOps
 
 import lading
-from lading.content.media_files import open_image
+from lading._core.content.media_files import open_image
+from lading._core.features.images import encoded_source, image_bytes, orientation_of
+from lading._core.features.mds_values import decode_mds, encode_mds
 from lading.errors import LadingError, Unrepresentable, WrongType
-from lading.features.images import encoded_source, image_bytes, orientation_of
-from lading.features.mds_values import decode_mds, encode_mds
 
 _SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 

@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.errors import DataError
-from lading.features.items import (
+from lading._core.features.items import (
     INTERLEAVED_SCHEMA,
     content_type_of,
     content_types,
@@ -22,6 +21,7 @@ from lading.features.items import (
     sample_starts,
     split_rows,
 )
+from lading.errors import DataError
 
 
 @pytest.mark.parametrize(

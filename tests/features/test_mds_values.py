@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from lading._core.features.mds_values import DTYPES, decode_mds, is_encoding, parse_array
 from lading.errors import DataError
-from lading.features.mds_values import DTYPES, decode_mds, is_encoding, parse_array
 
 _CODES = {name: code for code, name in DTYPES.items()}
 _WIDTHS = {1: 0, 2: 1, 4: 2, 8: 3}

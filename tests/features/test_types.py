@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 
 from cost import costs_at_most
-from lading.arrow.references import RefType
-from lading.errors import DataError, Unrepresentable, UsageError
-from lading.features.encode import npy_bytes
-from lading.features.types import (
+from lading._core.arrow.references import RefType
+from lading._core.features.encode import npy_bytes
+from lading._core.features.types import (
     FEATURE_KEY,
     Array,
     Audio,
@@ -37,6 +36,7 @@ from lading.features.types import (
     tag_by_extension,
     with_feature,
 )
+from lading.errors import DataError, Unrepresentable, UsageError
 
 FEATURES = [
     Bytes(),

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 _PAGE = Path(__file__).parents[2] / "docs" / "write-a-format.md"
-_RUN = "from lading.cli import run; run()"
+_RUN = "from lading._core.cli import run; run()"
 _RUN_ALL = """if True:
     import json, sys
-    from lading.cli import run
+    from lading._core.cli import run
 
     for words in json.loads(sys.argv[1]):
         sys.argv[1:] = words

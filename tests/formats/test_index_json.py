@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from lading._core.formats.index_json import load_index
+from lading._core.storage.base import FileInfo
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.wrappers import CountingStore, WrappedStore
 from lading.errors import DataError, LimitExceeded, ShortRead
-from lading.formats.index_json import load_index
 from lading.limits import Limits
-from lading.storage.base import FileInfo
-from lading.storage.memory import MemoryStore
-from lading.storage.wrappers import CountingStore, WrappedStore
 
 
 class _ReplacedStore(WrappedStore):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from lading._core.formats.base import AnyFormat, ShardFile
+from lading._core.formats.csv.format import FORMAT as CSV
+from lading._core.formats.jsonl.format import FORMAT as JSONL
+from lading._core.storage.local import LocalStore
 from lading.errors import DataError
-from lading.formats.base import AnyFormat, ShardFile
-from lading.formats.csv.format import FORMAT as CSV
-from lading.formats.jsonl.format import FORMAT as JSONL
-from lading.storage.local import LocalStore
 
 _TEXTS = {"csv": "a,b\n1,é\n", "jsonl": '{"a":"1","b":"é"}\n'}
 

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from lading.arrow.views import over
-from lading.interleaved.document_rows import documents_of_rows
+from lading._core.arrow.views import over
+from lading._core.interleaved.document_rows import documents_of_rows
 
 _POOL = pa.proxy_memory_pool(pa.system_memory_pool())
 """It must live as long as its memory."""

@@ -11,12 +11,12 @@ import pytest
 
 from golden_cases import Golden, load_views
 from golden_compare import compare_samples
-from lading.arrow.references import is_ref
-from lading.dataset.shards.random_access import unfetched_rows
-from lading.dataset.source.open import open_dataset
+from lading._core.arrow.references import is_ref
+from lading._core.dataset.shards.random_access import unfetched_rows
+from lading._core.dataset.source.open import open_dataset
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.options import InterleavedOptions
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from lading.testing import CountingStore
 
 CASES = (

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from lading._core.features.items import INTERLEAVED_SCHEMA
 from lading.errors import DataError, UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
 from lading.options import InterleavedOptions
 
 _TYPES = {"text": ("text/plain", "text"), "image": ("image/png", None), "metadata": ("application/json", None)}

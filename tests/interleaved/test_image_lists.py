@@ -15,12 +15,12 @@ import pytest
 import lading
 from documents import BROKEN, SQUARE, TALL, WIDE, documents
 from in_process import by_tasks
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, LadingError
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from lading.testing import CountingStore
 
-NONE = lading.InterleavedOptions(per_image_fields=())
+NONE = lading.options.InterleavedOptions(per_image_fields=())
 NAMES = {id(WIDE): "wide", id(TALL): "tall", id(SQUARE): "square", id(BROKEN): "broken"}
 
 Sample = tuple[str, list[str | bytes | None], dict[str, Any]]
@@ -168,7 +168,7 @@ def test_what_is_not_a_list_of_images(tmp_path: Path) -> None:
     source = tar(tmp_path / "b.tar")
     none = lading.open(source, interleaved=NONE).image_bounds(max_aspect_ratio=3)
     assert lists(none) == {name: alt for name, alt in plain().items() if name in lists(none)}
-    named = lading.open(source, interleaved=lading.InterleavedOptions(per_image_fields=("size",)))
+    named = lading.open(source, interleaved=lading.options.InterleavedOptions(per_image_fields=("size",)))
     assert lists(named.image_bounds(max_aspect_ratio=3))["a"] == ["wide", "tall", "square"]
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.arrow.references import is_ref
-from lading.jobs.info import info
+from lading._core.arrow.references import is_ref
+from lading._core.jobs.info import info
 
 SAMPLES, ROWS = 13, 103
 """In the documents that ship with lading: `sample_id`s, and items of all of them."""
@@ -19,7 +19,7 @@ SAMPLES, ROWS = 13, 103
 @pytest.fixture(scope="module")
 def docs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs")
-    with resources.as_file(resources.files("lading.data")) as data:
+    with resources.as_file(resources.files("lading._core.data")) as data:
         tars = sorted(str(path) for path in data.glob("*.tar"))
         for name in ("webdataset", "parquet", "mds", "arrow", "media_archive"):
             lading.convert(tars, folder / name, format=name)

@@ -17,15 +17,15 @@ import lading
 from documents import SAMPLES, SQUARE, TALL, WIDE, documents
 from golden_cases import Golden
 from in_process import by_tasks
-from lading.arrow.references import files_of, is_ref, unpack
-from lading.dataset.dataset import Dataset
+from lading._core.arrow.references import files_of, is_ref, unpack
+from lading._core.dataset.dataset import Dataset
+from lading._core.features.types import Json, feature_of, with_feature
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.mds.format import FORMAT
+from lading._core.interleaved.packed import PACKED_SCHEMA, PackedView
+from lading._core.storage.stores import Stores, resolve
 from lading.errors import DataError, SchemaMismatch, Unrepresentable, UsageError
-from lading.features.types import Json, feature_of, with_feature
-from lading.formats.base import Scan, ShardFile
-from lading.formats.mds.format import FORMAT
-from lading.interleaved.packed import PACKED_SCHEMA, PackedView
 from lading.options import InterleavedOptions
-from lading.storage.stores import Stores, resolve
 
 _COLUMNS = ["sample_id", "position", "modality", "text_content", "binary_content"]
 _SCHEMA = pa.schema(

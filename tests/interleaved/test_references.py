@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.arrow.references import is_ref
+from lading._core.arrow.references import is_ref
+from lading._core.features.items import INTERLEAVED_SCHEMA
+from lading._core.storage.base import FileInfo
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import BadReference, CorruptShard, StoreError, UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
-from lading.storage.base import FileInfo
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from lading.testing import CountingStore
 from tars import tar_of
 

@@ -15,13 +15,13 @@ import pytest
 
 import lading
 from in_process import by_tasks
-from lading.dataset.source.open import open_dataset
+from lading._core.dataset.source.open import open_dataset
+from lading._core.features.items import INTERLEAVED_SCHEMA
+from lading._core.interleaved.tar_members import refuse_names
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, LimitExceeded, SchemaMismatch, UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
-from lading.interleaved.tar_members import refuse_names
 from lading.limits import Limits
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from lading.testing import CountingStore
 from tars import tar_of
 
@@ -45,7 +45,7 @@ def test_what_is_left_out_is_counted_in_every_shard(tmp_path: Path) -> None:
     for i in range(count):
         document = {"sample_id": str(i), "texts": ["t"], "images": [None]}
         (tmp_path / "in" / f"{i:03}.tar").write_bytes(tar_with({"a.json": document, "b.json": document}, {}))
-    options = lading.InterleavedOptions(sample_id_field=None)
+    options = lading.options.InterleavedOptions(sample_id_field=None)
     summary = lading.convert(tmp_path / "in", tmp_path / "out", format="parquet", interleaved=options)
     assert summary.counts == {"samples whose JSON field 'sample_id' was left out, for the member's name": 2 * count}
 
@@ -54,7 +54,7 @@ def test_columns_that_every_sample_has_cost_one_look_at_the_documents() -> None:
     document = {"texts": ["t", None], "images": [None, "a.jpg"], "own": 1}
     store = CountingStore(MemoryStore({"box://x.tar": tar_with({"a.json": document}, {"a.jpg": b"picture"})}))
     with open_dataset("box://x.tar", view="interleaved", stores=Stores({"box://": store}),
-                      interleaved=lading.InterleavedOptions(sample_id_field=None)) as dataset:  # fmt: skip
+                      interleaved=lading.options.InterleavedOptions(sample_id_field=None)) as dataset:  # fmt: skip
         [batch] = dataset.batches(columns=["sample_id", "text_content"], lazy=True)
         assert batch.column("text_content").to_pylist() == [None, "t", None]
     body = json.dumps(document).encode()
@@ -64,7 +64,7 @@ def test_columns_that_every_sample_has_cost_one_look_at_the_documents() -> None:
 def test_a_list_of_entries_may_be_called_as_a_column_is(tmp_path: Path) -> None:
     document = {"sample_id": "s", "texts": [None, "t", None], "images": ["a.jpg", None, "b.jpg"], "position": [7, None]}
     (tmp_path / "x.tar").write_bytes(tar_with({"s.json": document}, {"a.jpg": b"A", "b.jpg": b"B"}))
-    options = lading.InterleavedOptions(per_image_fields=("position",))
+    options = lading.options.InterleavedOptions(per_image_fields=("position",))
     lading.convert(tmp_path / "x.tar", tmp_path / "p", format="parquet", interleaved=options)
     lading.convert(tmp_path / "p", tmp_path / "t", format="webdataset", verify=True)
     for place in ("p", "t"):
@@ -77,14 +77,14 @@ def test_a_list_of_entries_may_be_called_as_a_column_is(tmp_path: Path) -> None:
 
 def test_a_field_has_entries_for_one_kind_of_items() -> None:
     with pytest.raises(UsageError, match="'alt' in two options"):
-        lading.InterleavedOptions(per_image_fields=("alt",), per_text_fields=("alt",))
+        lading.options.InterleavedOptions(per_image_fields=("alt",), per_text_fields=("alt",))
 
 
 def test_a_field_that_no_sample_has_is_null_and_named(tmp_path: Path) -> None:
     document = {"sample_id": "s", "texts": ["t"], "images": [None], "own": 1}
     (tmp_path / "x.tar").write_bytes(tar_with({"s.json": document}, {}))
     lading.convert(tmp_path / "x.tar", tmp_path / "p", format="parquet")
-    options = lading.InterleavedOptions(fields=("own", "nope"))
+    options = lading.options.InterleavedOptions(fields=("own", "nope"))
     for place in (tmp_path / "x.tar", tmp_path / "p"):
         with lading.open(place, interleaved=options) as dataset:
             with pytest.warns(UserWarning, match="no sample has the field 'nope'"):
@@ -96,23 +96,27 @@ def test_a_field_that_no_sample_has_is_null_and_named(tmp_path: Path) -> None:
 def test_a_field_of_ids_that_no_sample_has_is_told(tmp_path: Path) -> None:
     document = {"sample_id": "s", "texts": ["t"], "images": [None]}
     (tmp_path / "x.tar").write_bytes(tar_with({"member.json": document}, {}))
-    with lading.open(tmp_path / "x.tar", interleaved=lading.InterleavedOptions(sample_id_field="nope")) as dataset:
+    with lading.open(
+        tmp_path / "x.tar", interleaved=lading.options.InterleavedOptions(sample_id_field="nope")
+    ) as dataset:
         with pytest.warns(UserWarning, match="no sample has the field 'nope'"):
             rows = [row for batch in dataset.batches() for row in batch.to_pylist()]
         assert {row["sample_id"] for row in rows} == {"member"}
         assert [text for text in dataset.counts if "'nope'" in text] != []
-    with lading.open(tmp_path / "x.tar", interleaved=lading.InterleavedOptions(sample_id_field=None)) as dataset:
+    with lading.open(
+        tmp_path / "x.tar", interleaved=lading.options.InterleavedOptions(sample_id_field=None)
+    ) as dataset:
         assert {row["sample_id"] for batch in dataset.batches() for row in batch.to_pylist()} == {"member"}
 
 
 @pytest.mark.parametrize("given", [{"fields": ("a",)}, {"unreferenced": "drop"}, {"sample_id_field": "id"}])
 def test_options_of_documents_are_refused_where_there_are_none(given: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(tar_of(("k.txt", b"x")))
-    options = lading.InterleavedOptions(**given)
+    options = lading.options.InterleavedOptions(**given)
     for view in (None, "samples"):
         with pytest.raises(UsageError, match=f"interleaved documents only; found {next(iter(given))}"):
             lading.open(tmp_path / "x.tar", view=view, interleaved=options)
-    with lading.open(tmp_path / "x.tar", interleaved=lading.InterleavedOptions()) as dataset:
+    with lading.open(tmp_path / "x.tar", interleaved=lading.options.InterleavedOptions()) as dataset:
         assert len(dataset) == 1
 
 
@@ -121,7 +125,7 @@ def test_where_no_document_can_be_read_there_is_none_that_options_would_not_be_f
     members: list[tuple[str, bytes]], samples: int, tmp_path: Path
 ) -> None:
     (tmp_path / "x.tar").write_bytes(tar_of(*members))
-    options = lading.InterleavedOptions(per_image_fields=("w",))
+    options = lading.options.InterleavedOptions(per_image_fields=("w",))
     summary = lading.convert(tmp_path / "x.tar", tmp_path / "out", format="parquet", interleaved=options)
     assert summary.samples == samples
     copy = lading.convert(tmp_path / "x.tar", tmp_path / "t", format="webdataset", interleaved=options, verify=True)
@@ -307,7 +311,7 @@ def test_columns_have_the_types_that_they_were_written_with(workers: int, typed:
 
 
 def test_fields_that_are_taken_for_other_items_have_the_types_of_their_values(typed: Path) -> None:
-    with lading.open(typed, interleaved=lading.InterleavedOptions()) as dataset:
+    with lading.open(typed, interleaved=lading.options.InterleavedOptions()) as dataset:
         batches = list(dataset.batches())
     assert [batch.column("score").to_pylist() for batch in batches] == [["[1]", None], ["[9223372036854775808]", None]]
     assert [batch.schema.field("small").type for batch in batches] == [pa.int8()] * 2
@@ -363,7 +367,7 @@ def test_names_of_members_are_held_as_far_as_a_limit_allows(tmp_path: Path) -> N
     document = {"sample_id": "s", "texts": ["t"], "images": [None]}
     data = tar_with({"s.json": document}, {"n" * 80 + f"{i}.jpg": b"J" for i in range(100)})
     (tmp_path / "x.tar").write_bytes(data)
-    options, limits = lading.InterleavedOptions(unreferenced="drop"), Limits(tar_keys_bytes=8000)
+    options, limits = lading.options.InterleavedOptions(unreferenced="drop"), Limits(tar_keys_bytes=8000)
     said = r"x\.tar @ 0: the names of the members are too long.*at most 8000 bytes.*tar_keys_bytes="
     with (
         lading.open(tmp_path / "x.tar", interleaved=options, limits=limits) as dataset,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.arrow.references import unpack
+from lading._core.arrow.references import unpack
 from lading.errors import DataError
 from tars import tar_of
 
@@ -23,7 +23,7 @@ def read(
     members = [(name, name.encode()) for name in images]
     members += [(f"{key}.json", json.dumps(document).encode()) for key, document in documents.items()]
     (folder / "x.tar").write_bytes(tar_of(*members))
-    told = lading.InterleavedOptions(**{"unreferenced": "drop", **options})
+    told = lading.options.InterleavedOptions(**{"unreferenced": "drop", **options})
     with lading.open(folder / "x.tar", view="interleaved", interleaved=told) as dataset:
         parts = [batch.replace_schema_metadata(None) for batch in dataset.batches(lazy=True)]
         return pa.Table.from_batches(parts), dataset.counts

@@ -16,13 +16,13 @@ import pytest
 import lading
 from cost import costs_at_most
 from documents import tiff_of
-from lading.arrow.references import unpack
+from lading._core.arrow.references import unpack
+from lading._core.features.types import Json, with_feature
+from lading._core.formats.webdataset.format import FORMAT, WebdatasetWriter
+from lading._core.interleaved import tar_writer
+from lading._core.interleaved.tar_writer import Roles, TarDocumentsWriter, find_roles
+from lading._core.storage.memory import MemoryStore
 from lading.errors import DataError, LimitExceeded, Unrepresentable
-from lading.features.types import Json, with_feature
-from lading.formats.webdataset.format import FORMAT, WebdatasetWriter
-from lading.interleaved import tar_writer
-from lading.interleaved.tar_writer import Roles, TarDocumentsWriter, find_roles
-from lading.storage.memory import MemoryStore
 
 Row = tuple[str, int, str, str | None, str | bytes | None]
 """Sample, position, modality, content type, text or bytes."""

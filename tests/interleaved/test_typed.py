@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from lading._core.features.items import INTERLEAVED_SCHEMA
 from lading.errors import SchemaMismatch, UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
 from tars import tar_of
 
 ROWS = pa.table({"__key__": ["a", "b"], "n_words": [1, 2], "text": ["x", "y"], "score": [0.5, 1.5]})

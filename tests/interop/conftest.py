@@ -15,7 +15,7 @@ from peers import import_peer
 @pytest.fixture(scope="session")
 def documents() -> Iterator[str]:
     """Pattern of the two tars of real interleaved documents in the package."""
-    with resources.as_file(resources.files("lading.data")) as folder:
+    with resources.as_file(resources.files("lading._core.data")) as folder:
         yield f"{folder}/*.tar"
 
 

@@ -16,10 +16,9 @@ from PIL import Image as Picture
 
 import lading
 from lading import errors
-from lading.arrow.casts import unregistered_type
-from lading.caches import write_cache
-from lading.features.huggingface import schema_of_features
-from lading.features.types import (
+from lading._core.arrow.casts import unregistered_type
+from lading._core.features.huggingface import schema_of_features
+from lading._core.features.types import (
     Array,
     ClassLabel,
     Feature,
@@ -32,6 +31,7 @@ from lading.features.types import (
     feature_of,
     with_feature,
 )
+from lading.caches import write_cache
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 

@@ -25,9 +25,9 @@ import pytest
 from PIL import Image
 
 import lading
+from lading._core.features.items import INTERLEAVED_SCHEMA
 from lading.compat import nemo_curator as compat
 from lading.errors import UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
 from peers import import_peer
 
 peer_io = import_peer("nemo_curator.stages.interleaved.io")
@@ -66,7 +66,7 @@ def _write_tar(path: Path, **members: bytes | dict[str, Any]) -> None:
 def mint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tars of real documents, and of one with the frames of a TIFF."""
     folder = tmp_path_factory.mktemp("mint")
-    for path in resources.files("lading.data").iterdir():
+    for path in resources.files("lading._core.data").iterdir():
         if path.name.endswith(".tar"):
             (folder / path.name).write_bytes(path.read_bytes())
     frames = {"texts": [None, "between", None], "images": ["d.tiff", None, "d.tiff"], "url": "u", "title": "t",

@@ -14,9 +14,9 @@ import pytest
 
 import lading
 from doc_tables import Table
-from lading import InterleavedOptions
+from lading._core.features.items import INTERLEAVED_SCHEMA
 from lading.compat import nemo_curator
-from lading.features.items import INTERLEAVED_SCHEMA
+from lading.options import InterleavedOptions
 from peers import import_peer
 
 peer = import_peer("nemo_curator.stages.interleaved.io")
@@ -36,7 +36,7 @@ _PLACES = ("source_ref", "materialize_error")
 def mint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two tars of real documents."""
     folder = tmp_path_factory.mktemp("mint")
-    for path in resources.files("lading.data").iterdir():
+    for path in resources.files("lading._core.data").iterdir():
         if path.name.endswith(".tar"):
             (folder / path.name).write_bytes(path.read_bytes())
     return folder

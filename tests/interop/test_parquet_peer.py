@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lading.formats.base import Scan, ShardFile
-from lading.formats.parquet.format import FORMAT
-from lading.storage.local import LocalStore
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.parquet.format import FORMAT
+from lading._core.storage.local import LocalStore
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 

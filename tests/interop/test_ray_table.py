@@ -197,7 +197,7 @@ def test_shards_and_batches(theirs: Any, ds: lading.Dataset, tmp_path: Path) -> 
 @TABLE.line("`ds.groupby(…)`, actors, GPU stages", "several machines")
 @pytest.mark.soak
 def test_what_needs_ray(theirs: Any, ds: lading.Dataset, tmp_path: Path) -> None:
-    found = lading.to_ray(ds).groupby("lang").count().take_all()
+    found = lading.ray.to_ray(ds).groupby("lang").count().take_all()
     assert sorted(found, key=str) == sorted(theirs.groupby("lang").count().take_all(), key=str)
     ds.write(tmp_path / "out", format="parquet", executor="ray", num_shards=2)
     assert rows(lading.open(tmp_path / "out")) == ROWS

@@ -24,9 +24,9 @@ import pytest
 from PIL import Image
 
 import lading
+from lading._core.features.types import Array, Encoded, Feature, Json, with_feature
+from lading._core.features.types import Image as ImageFeature
 from lading.errors import DataError, Unrepresentable, UsageError
-from lading.features.types import Array, Encoded, Feature, Json, with_feature
-from lading.features.types import Image as ImageFeature
 from soak import SOAK
 
 pytestmark = pytest.mark.interop
@@ -375,7 +375,7 @@ def test_marks_that_the_peer_wrote_are_nulls(peer: Peer, tmp_path: Path) -> None
 
 @pytest.mark.soak
 def test_the_peer_slices_the_content_of_interleaved_samples(peer: Peer, tmp_path: Path) -> None:
-    source = [str(resources.files("lading.data") / f"docs-0000{number}.tar") for number in (0, 1)]
+    source = [str(resources.files("lading._core.data") / f"docs-0000{number}.tar") for number in (0, 1)]
     lading.convert(source, tmp_path / "mds", format="mds", verify=True)
     [found] = peer("read", [str(tmp_path / "mds")], tmp_path)
     with lading.open(source) as dataset:
@@ -439,7 +439,7 @@ def test_a_local_copy_fetches_and_evicts_the_files_that_the_peer_does(
 ) -> None:
     remote, theirs = fetched[kind, compression, keep]
     mine = tmp_path / "mine"
-    copy = lading.LocalCopy(mine, remote=remote, keep_zip=keep, validate_hash="sha1")
+    copy = lading.compat.mosaicml.LocalCopy(mine, remote=remote, keep_zip=keep, validate_hash="sha1")
     found = []
     for shard in copy.shards:
         delta, there = copy.prepare_shard(shard), sorted(path.name for path in mine.iterdir())

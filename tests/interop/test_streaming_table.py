@@ -106,7 +106,7 @@ def test_a_copy_of_what_is_uploaded_is_made_afterwards(theirs: ModuleType, tmp_p
         mine.MDSWriter(out=both, columns={"n": "int"})  # type: ignore[arg-type] # what is refused
     with pytest.raises(UsageError, match="LocalCopy"):
         mine.MDSWriter(out=tmp_path / "new", columns={"n": "int"}, keep_local=True)
-    copy = lading.LocalCopy(tmp_path / "copy", remote=tmp_path / "remote")
+    copy = lading.compat.mosaicml.LocalCopy(tmp_path / "copy", remote=tmp_path / "remote")
     copy.shards[0].prepare()
     assert _files(tmp_path / "copy") == _files(tmp_path / "local")
 
@@ -216,7 +216,7 @@ def test_shards_are_fetched_into_the_local_folder(theirs: ModuleType, tmp_path: 
             remote=str(remote), local=str(tmp_path / library.__name__), batch_size=8, predownload=64, **how
         )
         assert _numbers(DataLoader(dataset, 8, collate_fn=_column)) == [*range(200)]
-    copy = lading.LocalCopy(tmp_path / "cache", remote=remote, keep_zip=keep_zip, validate_hash="sha1")
+    copy = lading.compat.mosaicml.LocalCopy(tmp_path / "cache", remote=remote, keep_zip=keep_zip, validate_hash="sha1")
     assert [row["n"] for row in copy] == [*range(200)]
     expected = _files(tmp_path / theirs.__name__)
     assert _files(tmp_path / mine.__name__) == _files(tmp_path / "cache") == expected
@@ -321,7 +321,7 @@ def test_shards_are_fetched_and_evicted(theirs: ModuleType, tmp_path: Path) -> N
     stream = theirs.Stream(remote=str(remote), local=str(tmp_path / "theirs"), download_retry=1, download_timeout=60,
                            keep_zip=True)  # fmt: skip
     dataset = theirs.StreamingDataset(streams=[stream], batch_size=1)
-    copy, found = lading.LocalCopy(tmp_path / "cache", remote=remote, keep_zip=True), []
+    copy, found = lading.compat.mosaicml.LocalCopy(tmp_path / "cache", remote=remote, keep_zip=True), []
     for shards, prepare in ((dataset.shards, stream.prepare_shard), (copy.shards, copy.prepare_shard)):
         shard = shards[1]
         delta = prepare(shard)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lading
-from lading.train.loader import Loader
+from lading._core.train.loader import Loader
 from numbered import COUNT, write_numbered
 
 torch = pytest.importorskip("torch")

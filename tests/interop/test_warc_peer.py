@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import lading
-from lading.formats.base import Scan, ShardFile
-from lading.formats.warc.format import FORMAT
-from lading.storage.memory import MemoryStore
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.warc.format import FORMAT
+from lading._core.storage.memory import MemoryStore
 from peers import import_peer
 
 writer = import_peer("warcio.warcwriter")

@@ -13,13 +13,13 @@ from obstore.store import S3Store
 
 import lading
 from in_process import by_tasks
-from lading.dataset.writing.writer import DatasetWriter
-from lading.jobs import progress
-from lading.manifest.commit import Staging
-from lading.storage.base import FileInfo, Store, write_file
-from lading.storage.local import LocalStore
-from lading.storage.objects import ObjectStore
-from lading.storage.stores import _by_obstore, resolve
+from lading._core.dataset.writing.writer import DatasetWriter
+from lading._core.jobs import progress
+from lading._core.manifest.commit import Staging
+from lading._core.storage.base import FileInfo, Store, write_file
+from lading._core.storage.local import LocalStore
+from lading._core.storage.objects import ObjectStore
+from lading._core.storage.stores import _by_obstore, resolve
 from object_server import BUCKET, environment, options
 
 _OPTIONS: dict[str, Any] = {"format": "parquet", "shard_size": "300kb"}

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import lading
 from in_process import by_tasks
-from lading.cli.main import app
+from lading._core.cli.main import app
 from lading.errors import (
     CorruptShard,
     DataError,
@@ -164,7 +164,7 @@ def test_a_filter_goes_on_behind_a_bad_shard(tmp_path: Path) -> None:
 def test_large_shards_are_read_twice_and_give_no_row_of_a_bad_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lading.dataset.shards.iteration._HELD_BYTES", 1000)
+    monkeypatch.setattr("lading._core.dataset.shards.iteration._HELD_BYTES", 1000)
     source = _shards(tmp_path / "in", "jsonl.gz")
     with lading.open(source, on_bad_shard="skip") as ds:
         numbers = [n for batch in ds.batches(max_rows=7) for n in batch.column("number").to_pylist()]

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.jobs.checksums import CheckedShard, check_shard
-from lading.manifest.files import ShardTables, load_manifest
-from lading.storage.local import LocalStore
-from lading.storage.stores import Stores
+from lading._core.jobs.checksums import CheckedShard, check_shard
+from lading._core.manifest.files import ShardTables, load_manifest
+from lading._core.storage.local import LocalStore
+from lading._core.storage.stores import Stores
 
 DAMAGED = range(0, 60, 3)
 

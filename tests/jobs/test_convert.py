@@ -20,8 +20,12 @@ import lading
 from documents import SQUARE, TALL, WIDE, documents, tiff_of
 from golden_cases import Golden
 from in_process import by_tasks
+from lading._core.dataset.source.open import open_shards
+from lading._core.features.items import INTERLEAVED_SCHEMA
+from lading._core.features.types import Image, Video, with_feature
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.caches import write_cache
-from lading.dataset.source.open import open_shards
 from lading.errors import (
     BadReference,
     DataError,
@@ -33,10 +37,6 @@ from lading.errors import (
     Unrepresentable,
     UsageError,
 )
-from lading.features.items import INTERLEAVED_SCHEMA
-from lading.features.types import Image, Video, with_feature
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from media import frame, medium
 from tars import tar_of
 
@@ -384,7 +384,7 @@ def test_documents_become_documents_without_a_look_beforehand(workers: int, tmp_
     for number, fields in enumerate(shards):
         body = documents((f"s{number}", ["text", WIDE], fields))
         (tmp_path / f"{number}.tar").write_bytes(body)
-    options = lading.InterleavedOptions(per_image_fields=("alt",))
+    options = lading.options.InterleavedOptions(per_image_fields=("alt",))
     out = tmp_path / "out"
     summary = lading.convert(str(tmp_path / "{0..3}.tar"), out, format="webdataset", interleaved=options,
                              **by_tasks(workers), shard_size="1kb", verify=True)  # fmt: skip
@@ -441,7 +441,7 @@ def test_samples_of_one_id_stay_apart_where_one_between_them_is_left_out(
     body = documents(*((name, [text, picture], {"lang": lang}) for name, text, picture, lang in samples))
     body = body.replace(b'_id": "1"', b'_id": "a"').replace(b'_id": "3"', b'_id": "a"')
     (tmp_path / "x.tar").write_bytes(body.replace(b'"2.1.png"', b'"2.9.png"'))
-    unreferenced = lading.InterleavedOptions(unreferenced="drop")
+    unreferenced = lading.options.InterleavedOptions(unreferenced="drop")
     source = tmp_path / "x.tar"
     out = tmp_path / "out"
     done = lading.convert(source, out, format=target, verify=True, interleaved=unreferenced, **left_out)
@@ -455,7 +455,7 @@ def test_samples_of_one_id_stay_apart_where_one_between_them_is_left_out(
 def test_samples_of_one_id_are_read_apart_where_one_between_them_cannot_be_had(tmp_path: Path) -> None:
     body = documents(("1", [SQUARE], {}), ("2", [SQUARE], {}), ("3", [TALL], {})).replace(b'"3"', b'"1"')
     (tmp_path / "x.tar").write_bytes(body.replace(b'"2.0.png"', b'"2.9.png"'))
-    options = lading.InterleavedOptions(unreferenced="drop")
+    options = lading.options.InterleavedOptions(unreferenced="drop")
     with lading.open(tmp_path / "x.tar", interleaved=options) as dataset:
         batches = [batch.column("sample_id").unique().to_pylist() for batch in dataset.batches(on_error="drop_sample")]
     assert batches == [["1"], ["1"]]
@@ -472,7 +472,7 @@ def test_documents_of_one_id_that_follow_each_other(target: str, tmp_path: Path)
             lading.convert(tmp_path / "twins.tar", tmp_path / "out", format=target, max_batch_bytes=size)
     with pytest.raises(DataError, match=r"twins\.tar sample 'a'.*have one id.*sample_id_field=None"):
         lading.salvage(tmp_path / "twins.tar", tmp_path / "out", format=target, view="interleaved")
-    by_name = lading.InterleavedOptions(sample_id_field=None)
+    by_name = lading.options.InterleavedOptions(sample_id_field=None)
     done = lading.convert(tmp_path / "twins.tar", tmp_path / "names", format=target, interleaved=by_name, verify=True)
     assert done.samples == 2
     saved = lading.salvage(tmp_path / "twins.tar", tmp_path / "saved", format=target, interleaved=by_name)
@@ -503,7 +503,7 @@ def test_documents_of_one_id_that_follow_each_other_are_never_taken_for_one(tmp_
             read(source)  # type: ignore[operator] # mypy joins the two to an object
     [finding] = lading.verify(source).findings
     assert (finding["sample"], finding["message"]) == ("a", "two neighbouring documents have one id")
-    by_name = lading.InterleavedOptions(sample_id_field=None)
+    by_name = lading.options.InterleavedOptions(sample_id_field=None)
     assert lading.digest(source, interleaved=by_name).count == 4
 
 
@@ -523,7 +523,7 @@ def test_a_member_that_is_missing_is_told_of_its_own_small_shard(tmp_path: Path)
         (tmp_path / f"{number}.tar").write_bytes(body.replace(b'"s2.0.png"', b'"s2.9.png"'))
     with pytest.raises(BadReference) as caught:
         lading.convert(str(tmp_path / "*.tar"), tmp_path / "out", format="parquet",
-                       interleaved=lading.InterleavedOptions(unreferenced="drop"))  # fmt: skip
+                       interleaved=lading.options.InterleavedOptions(unreferenced="drop"))  # fmt: skip
     assert caught.value.file == str(tmp_path / "2.tar")
 
 
@@ -533,7 +533,7 @@ def test_counts_of_absent_fields_do_not_depend_on_how_documents_are_read(target:
     for number, (sample, *more) in enumerate((samples, samples[1:])):
         (tmp_path / f"{number}.tar").write_bytes(documents(sample, *more))
     done = lading.convert(str(tmp_path / "*.tar"), tmp_path / "out", format=target,
-                          interleaved=lading.InterleavedOptions(per_image_fields=("alt",)))  # fmt: skip
+                          interleaved=lading.options.InterleavedOptions(per_image_fields=("alt",)))  # fmt: skip
     assert done.counts["samples without the field 'alt'"] == 4
 
 
@@ -673,7 +673,7 @@ def test_a_field_that_the_written_json_has_itself(
     document: dict[str, Any], options: dict[str, Any], column: str, tmp_path: Path
 ) -> None:
     (tmp_path / "x.tar").write_bytes(tar_of(("d.json", json.dumps(document).encode())))
-    reading = lading.InterleavedOptions(**options)
+    reading = lading.options.InterleavedOptions(**options)
     lading.convert(tmp_path / "x.tar", tmp_path / "p", format="parquet", view="interleaved", interleaved=reading)
     for source, own in ((tmp_path / "p", None), (tmp_path / "x.tar", reading)):
         with pytest.raises(Unrepresentable, match="of its own") as caught:
@@ -691,7 +691,7 @@ def test_a_member_no_json_names(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"stray\.jpg"):
         lading.convert(tmp_path / "x.tar", tmp_path / "out", format="parquet", view="interleaved")
     summary = lading.convert(tmp_path / "x.tar", tmp_path / "out", format="parquet", view="interleaved",
-                             interleaved=lading.InterleavedOptions(unreferenced="drop"))  # fmt: skip
+                             interleaved=lading.options.InterleavedOptions(unreferenced="drop"))  # fmt: skip
     assert list(summary.counts.values()) == [1]
 
 

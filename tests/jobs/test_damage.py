@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.jobs.damage import FileExtents, file_extents
-from lading.manifest.files import ShardTables, load_manifest
-from lading.storage.local import LocalStore
-from lading.storage.stores import Stores
+from lading._core.jobs.damage import FileExtents, file_extents
+from lading._core.manifest.files import ShardTables, load_manifest
+from lading._core.storage.local import LocalStore
+from lading._core.storage.stores import Stores
 
 ROWS = pa.table(
     {

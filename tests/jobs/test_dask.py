@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import lading
+from lading._core.jobs.dask_executor import DaskExecutor
 from lading.errors import MissingExtra, StoreError, UsageError
-from lading.jobs.dask_executor import DaskExecutor
 
 ON_DASK = """
 import json, os, signal, sys
 from distributed import Client, LocalCluster
 import lading
-from lading.jobs import tasks
+from lading._core.jobs import tasks
 tasks.ALONE_BYTES = 0  # several tasks, as in the process of the test
 
 folder = sys.argv[1]

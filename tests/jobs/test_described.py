@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.jobs.described import described
+from lading._core.jobs.described import described
 
 _HELPERS = """
 LIMIT = 3
@@ -96,7 +96,7 @@ def test_a_change_of_what_a_function_names_is_noticed(change: tuple[str, str]) -
 def test_another_process_describes_the_same(tmp_path: Path) -> None:
     for name, text in (("described_helpers", _HELPERS), ("described_main", _MODULE)):
         (tmp_path / f"{name}.py").write_text(text)
-    program = "import described_main, lading.jobs.described as d; print(d.described(described_main.function))"
+    program = "import described_main, lading._core.jobs.described as d; print(d.described(described_main.function))"
     found = {
         subprocess.run(
             [sys.executable, "-c", program], check=True, capture_output=True, text=True,

@@ -21,13 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lading
-from lading.content.digests import DatasetDigest, sample_digests
-from lading.dataset.shards import sample_digests as digesting
-from lading.dataset.source.open import open_shards
+from lading._core.content.digests import DatasetDigest, sample_digests
+from lading._core.dataset.shards import sample_digests as digesting
+from lading._core.dataset.source.open import open_shards
+from lading._core.features.types import tag_by_extension
+from lading._core.jobs.progress import Progress
+from lading._core.storage.local import LocalFile
 from lading.errors import CorruptShard, LadingError, UsageError
-from lading.features.types import tag_by_extension
-from lading.jobs.progress import Progress
-from lading.storage.local import LocalFile
 
 
 def document(key: str, sample_id: str, text: str) -> dict[str, bytes]:

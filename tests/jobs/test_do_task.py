@@ -13,16 +13,16 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.jobs import run
+from lading._core.jobs.do_task import do_task, encode_task
+from lading._core.jobs.messages import decode_error, decode_message, encode_message
+from lading._core.jobs.pool import Crew
+from lading._core.jobs.run import Run
 from lading.errors import UsageError
-from lading.jobs import run
-from lading.jobs.do_task import do_task, encode_task
-from lading.jobs.messages import decode_error, decode_message, encode_message
-from lading.jobs.pool import Crew
-from lading.jobs.run import Run
 
 ELSEWHERE = """
 import os, sys
-from lading.jobs.do_task import do_task
+from lading._core.jobs.do_task import do_task
 os.chdir("/")
 sys.stdout.buffer.write(do_task(sys.stdin.buffer.read()))
 """

@@ -20,17 +20,17 @@ from typer.testing import CliRunner
 
 import lading
 from golden_cases import Golden
-from lading.arrow.align import align_table
-from lading.cli.main import app
+from lading._core.arrow.align import align_table
+from lading._core.cli.main import app
+from lading._core.features.items import INTERLEAVED_SCHEMA
+from lading._core.formats.registry import format_names
+from lading._core.jobs.doctor import LayoutFinding, doctor
+from lading._core.storage.base import FileInfo, write_file
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import WrappedStore
 from lading.errors import DataError, UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
-from lading.formats.registry import format_names
-from lading.jobs.doctor import LayoutFinding, doctor
 from lading.limits import Limits
-from lading.storage.base import FileInfo, write_file
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import WrappedStore
 from lading.testing import CountingStore
 from soak import SOAK
 from tars import tar_of, write_hollow_tar
@@ -107,7 +107,7 @@ def test_a_few_shards_that_are_somewhat_unequal_are_well(tmp_path: Path) -> None
 
 @pytest.mark.soak
 def test_very_many_small_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lading.jobs.doctor.MANY_SHARDS", 100)
+    monkeypatch.setattr("lading._core.jobs.doctor.MANY_SHARDS", 100)
     folder = tmp_path / "many"
     folder.mkdir()
     for number in range(100):
@@ -436,7 +436,7 @@ def test_a_store_that_does_not_list_the_destination_is_not_asked_for_ever() -> N
 def test_a_copy_keeps_how_text_is_written(
     name: str, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lading.jobs.doctor.MANY_SHARDS", 100)
+    monkeypatch.setattr("lading._core.jobs.doctor.MANY_SHARDS", 100)
     folder = tmp_path / "in"
     folder.mkdir()
     body = b"n\n1\n"
@@ -455,7 +455,7 @@ def test_a_copy_keeps_how_text_is_written(
 def test_a_copy_keeps_how_shards_are_written(
     format_name: str, options: dict[str, str], files: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lading.jobs.doctor.MANY_SHARDS", 100)
+    monkeypatch.setattr("lading._core.jobs.doctor.MANY_SHARDS", 100)
     folder = tmp_path / "in"
     with lading.writer(folder, format=format_name, shard_size=1, options=options) as writer:
         for number in range(101):

@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 import lading
 from dying_store import DyingStore, Killed
-from lading.cli.main import app
+from lading._core.cli.main import app
+from lading._core.jobs.progress import Progress
+from lading._core.manifest.commit import Staging
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.objects import ObjectStore
+from lading._core.storage.stores import Stores, resolve
 from lading.errors import DestinationExists, UnfinishedDataset, UsageError
-from lading.jobs.progress import Progress
-from lading.manifest.commit import Staging
-from lading.storage.memory import MemoryStore
-from lading.storage.objects import ObjectStore
-from lading.storage.stores import Stores, resolve
 from object_server import BUCKET, options
 from several_tasks import contents, write_tars
 
@@ -130,7 +130,7 @@ def test_a_job_that_ends_while_another_waits_for_it(
             os.rename(tmp_path / "other", tmp_path / "out")
         living.drop()
 
-    monkeypatch.setattr("lading.manifest.commit.time.sleep", end)
+    monkeypatch.setattr("lading._core.manifest.commit.time.sleep", end)
     done = lading.convert(source, tmp_path / "out", resume=True, **_OPTIONS)
     assert (done.done_before, done.samples) == (ends == "whole", 60)
     assert os.listdir(tmp_path) == ["out"]
@@ -167,7 +167,7 @@ _ONE_TASK: dict[str, dict[str, Any]] = {
 def test_a_job_of_one_task_goes_on_after_a_death_in_its_commit(
     kind: str, dying: DyingStore, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lading.jobs.tasks.ALONE_BYTES", 1 << 40)
+    monkeypatch.setattr("lading._core.jobs.tasks.ALONE_BYTES", 1 << 40)
     asked = {"format": "parquet", "stores": Stores({f"s3://{BUCKET}": dying}), **_ONE_TASK[kind]}
     root = f"s3://{BUCKET}/{secrets.token_hex(8)}"
     lading.convert(source, f"{root}/whole/out", **asked)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.dataset.source.open import open_shards
+from lading._core.dataset.source.open import open_shards
+from lading._core.jobs.salvage import salvage
 from lading.errors import Unrepresentable, UsageError
-from lading.jobs.salvage import salvage
 
 KEYS = ["a.b", "c", "d%2Ee", "100%", "n\nl", "z\0z", "dir.x/f.g", "%25"]
 

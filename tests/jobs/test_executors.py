@@ -20,14 +20,14 @@ import pytest
 
 import lading
 from damage import break_header
+from lading._core.jobs import executors
+from lading._core.jobs.executors import ExecutorPool
+from lading._core.jobs.messages import decode_message, encode_message
+from lading._core.jobs.pool import Order
+from lading._core.jobs.progress import Progress, Tally
+from lading._core.jobs.tasks import Task
+from lading._core.pipeline.cutting import ONE_SHARD
 from lading.errors import CorruptShard, StoreError, UsageError
-from lading.jobs import executors
-from lading.jobs.executors import ExecutorPool
-from lading.jobs.messages import decode_message, encode_message
-from lading.jobs.pool import Order
-from lading.jobs.progress import Progress, Tally
-from lading.jobs.tasks import Task
-from lading.pipeline.cutting import ONE_SHARD
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -17,10 +17,11 @@ from datasets import Image as HfImage
 from PIL import Image
 
 import lading
+from lading._core.features.types import Image as Picture
+from lading._core.features.types import with_feature
+from lading._core.jobs.export import export
+from lading._core.manifest.replaced import EXPORT_MARK
 from lading.errors import DestinationExists, Unrepresentable, UsageError
-from lading.features.types import Image as Picture
-from lading.features.types import with_feature
-from lading.manifest.replaced import EXPORT_MARK
 
 pytestmark = [
     pytest.mark.usefixtures("collected"),
@@ -135,15 +136,15 @@ def test_a_value_that_json_lacks_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_with_files_is_replaced_only_on_request(tmp_path: Path) -> None:
     tar = _tar(tmp_path / "a.tar", {"1.txt": b"a"})
-    lading.export(_tar(tmp_path / "b.tar", {"2.jpg": b"b", "2.txt": b"b"}), tmp_path / "out")
+    export(_tar(tmp_path / "b.tar", {"2.jpg": b"b", "2.txt": b"b"}), tmp_path / "out")
     with pytest.raises(DestinationExists, match="overwrite=True"):
-        lading.export(tar, tmp_path / "out")
-    lading.export(tar, tmp_path / "out", overwrite=True)
+        export(tar, tmp_path / "out")
+    export(tar, tmp_path / "out", overwrite=True)
     assert _tree(tmp_path / "out") == {"1.txt": b"a"}
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "mine.txt").write_text("mine")
     with pytest.raises(DestinationExists, match=r"1 other file: mine\.txt"):
-        lading.export(tar, tmp_path / "mine", overwrite=True)
+        export(tar, tmp_path / "mine", overwrite=True)
     assert _tree(tmp_path / "mine") == {"mine.txt": b"mine"}
     with pytest.raises(UsageError, match=r"inside the source|files of the source"):
         lading.open(tmp_path / "out", format="files").export(tmp_path / "out" / "deeper")
@@ -156,7 +157,7 @@ def test_steps_choose_the_samples_and_fields(tmp_path: Path) -> None:
 
 
 def test_documents_are_the_members_of_an_interleaved_tar(tmp_path: Path) -> None:
-    docs = str(resources.files("lading.data") / "docs-00000.tar")
+    docs = str(resources.files("lading._core.data") / "docs-00000.tar")
     lading.convert(docs, tmp_path / "tars", format="webdataset")
     done = lading.open(docs).export(tmp_path / "out")
     members = {}

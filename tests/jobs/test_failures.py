@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 import lading
+from lading._core.jobs.messages import DIGESTS_NAME
+from lading._core.jobs.progress import Progress
+from lading._core.jobs.run import _InOrder
+from lading._core.jobs.tasks import Task
+from lading._core.pipeline.cutting import ONE_SHARD
+from lading._core.storage.base import Sink
+from lading._core.storage.local import LocalStore
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, FunctionError, StoreError
-from lading.jobs.messages import DIGESTS_NAME
-from lading.jobs.progress import Progress
-from lading.jobs.run import _InOrder
-from lading.jobs.tasks import Task
-from lading.pipeline.cutting import ONE_SHARD
-from lading.storage.base import Sink
-from lading.storage.local import LocalStore
-from lading.storage.stores import Stores
 from several_tasks import contents, write_tars
 
 _TASKS = 5

@@ -16,12 +16,12 @@ from arrow_files import arrow_bytes
 from cost import costs_at_most
 from golden_cases import Golden
 from in_process import by_tasks
+from lading._core.features.types import Feature, Sequence, Struct, Value, Video, with_feature
+from lading._core.jobs.salvage import salvage
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.caches import validate_cache, write_cache
 from lading.errors import BadReference, LadingError, SidecarMismatch, UsageError
-from lading.features.types import Feature, Sequence, Struct, Value, Video, with_feature
-from lading.jobs.salvage import salvage
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 
 _FEATURES: dict[str, Feature] = {"v": Video("path"), "x": Value("int64")}
 _INSIDE: dict[str, Feature] = {"l": Sequence(Struct((("n", Value("int64")), ("w", Video("path")))))}

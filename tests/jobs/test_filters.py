@@ -15,15 +15,15 @@ from PIL import Image
 
 import lading
 from documents import SAMPLES, WIDE, documents, picture
-from lading.dataset.steps.base import Step
-from lading.dataset.steps.filter_steps import Filter, ImageBounds, Where
-from lading.dataset.transform.transform import Transform
-from lading.dataset.writing.outcomes import RowOutcome
+from lading._core.dataset.steps.base import Step
+from lading._core.dataset.steps.filter_steps import Filter, ImageBounds, Where
+from lading._core.dataset.transform.transform import Transform
+from lading._core.dataset.writing.outcomes import RowOutcome
+from lading._core.storage.fetch import Fetcher
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import UsageError
 from lading.limits import Limits
-from lading.storage.fetch import Fetcher
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from lading.testing import CountingStore
 from media import frame, medium
 from tars import tar_of

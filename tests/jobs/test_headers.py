@@ -15,10 +15,10 @@ import pytest
 from PIL import Image
 
 import lading
+from lading._core.features.types import Image as ImageFeature
+from lading._core.features.types import Sequence, with_feature
+from lading._core.jobs.headers import broken_headers
 from lading.errors import DataError
-from lading.features.types import Image as ImageFeature
-from lading.features.types import Sequence, with_feature
-from lading.jobs.headers import broken_headers
 from tars import tar_of
 
 

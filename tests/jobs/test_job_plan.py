@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import lading
-from lading.cli.main import app
+from lading._core.cli.main import app
+from lading._core.jobs.do_task import do_task
+from lading._core.jobs.job_plan import plan_job
 from lading.errors import UsageError
-from lading.jobs.do_task import do_task
-from lading.jobs.job_plan import plan_job
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_the_plan_is_what_the_conversion_takes(many: Path, tmp_path: Path, monke
         tasks.append(payload)
         return do_task(payload)
 
-    monkeypatch.setattr("lading.jobs.executors.do_task", counted)
+    monkeypatch.setattr("lading._core.jobs.executors.do_task", counted)
     done = lading.convert(many, tmp_path / "out", format="parquet", shard_size="300kb", executor="threads")
     size = sum(path.stat().st_size for path in (many).glob("*.tar"))
     assert (plan.source_shards, plan.source_bytes, plan.view) == (done.source_shards, size, "interleaved")

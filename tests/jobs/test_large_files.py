@@ -18,9 +18,9 @@ import pytest
 
 import lading
 from in_process import by_tasks
+from lading._core.storage.local import LocalStore
+from lading._core.storage.stores import Stores
 from lading.errors import CorruptShard, DataError
-from lading.storage.local import LocalStore
-from lading.storage.stores import Stores
 from lading.testing import CountingStore
 
 _SAMPLES = 300
@@ -57,7 +57,7 @@ def facts(summary: Any) -> dict[str, Any]:
 @pytest.fixture
 def in_one_task(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """What a conversion does that cuts no shard."""
-    monkeypatch.setattr("lading.jobs.schedule.is_large", lambda *_, **__: False)
+    monkeypatch.setattr("lading._core.jobs.schedule.is_large", lambda *_, **__: False)
     return monkeypatch
 
 
@@ -140,7 +140,7 @@ def test_the_same_bytes_whoever_does_the_tasks(
 @pytest.mark.parametrize("start", ["parquet", "arrow", "mds"])
 def test_the_payload_is_read_once(start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Besides the trial of three pieces, and what each task reads of the head or the footer."""
-    monkeypatch.setattr("lading.jobs.trial._TRIED_BYTES", 1)  # the trial of little data would read all of them
+    monkeypatch.setattr("lading._core.jobs.trial._TRIED_BYTES", 1)  # the trial of little data would read all of them
     rng, count, each = np.random.default_rng(3), 96, 200_000
     table = pa.table({"number": range(count), "jpg": [rng.bytes(each) for _ in range(count)]})
     pq.write_table(table, tmp_path / "rows.parquet", row_group_size=4)
@@ -175,7 +175,7 @@ def test_the_ledger_has_the_numbers_of_the_file(
     expected = written("whole")
     assert len(expected[0]) == 200
     in_one_task.undo()
-    in_one_task.setattr("lading.jobs.tasks.ALONE_BYTES", 0)
+    in_one_task.setattr("lading._core.jobs.tasks.ALONE_BYTES", 0)
     assert written("cut") == expected
 
 
@@ -246,7 +246,7 @@ def test_a_tar_reports_as_one(tmp_path: Path, in_one_task: pytest.MonkeyPatch, *
     tar_of(tmp_path / "a.tar", [f"{n:04}" for n in [*range(100), *range(50)]], end=end, folder=folder)
     whole = lading.convert(tmp_path / "a.tar", tmp_path / "whole", format="parquet", shard_size="300kb")
     in_one_task.undo()
-    in_one_task.setattr("lading.jobs.tasks.ALONE_BYTES", 0)
+    in_one_task.setattr("lading._core.jobs.tasks.ALONE_BYTES", 0)
     with Counted() as threads:
         done = lading.convert(tmp_path / "a.tar", tmp_path / "cut", format="parquet", shard_size="300kb",
                               executor=threads, verify=True)  # fmt: skip

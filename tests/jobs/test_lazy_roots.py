@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lading
-from lading.cli.main import app
+from lading._core.cli.main import app
 from lading.errors import DataError, UsageError
 
 PICTURE = b"\xff\xd8\xff" + b"x" * 3000

@@ -12,7 +12,7 @@ import pytest
 
 import lading
 from documents import SQUARE
-from lading.jobs.salvage import salvage
+from lading._core.jobs.salvage import salvage
 from tars import tar_of
 
 DOCUMENTS = 3

@@ -13,8 +13,8 @@ import pytest
 
 import lading
 from in_process import by_tasks
-from lading.dataset.values.python_values import samples_as_dicts
-from lading.features.types import Json, feature_of
+from lading._core.dataset.values.python_values import samples_as_dicts
+from lading._core.features.types import Json, feature_of
 
 SHARDS: list[list[dict[str, Any]]] = [
     [{"__key__": "a", "x": 1, "same": "s"}, {"__key__": "b", "x": None}],

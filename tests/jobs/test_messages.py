@@ -13,13 +13,12 @@ import pyarrow.compute as pc
 import pytest
 
 from lading import errors
-from lading.arrow.references import RefType, ref_field
-from lading.dataset.shards.shards import ReadPlan
-from lading.dataset.steps.filter_steps import Where
-from lading.dataset.steps.map_step import Map
-from lading.dataset.steps.order_steps import Limit
-from lading.errors import CorruptShard, LadingError, StoreError, UsageError
-from lading.jobs.messages import (
+from lading._core.arrow.references import RefType, ref_field
+from lading._core.dataset.shards.shards import ReadPlan
+from lading._core.dataset.steps.filter_steps import Where
+from lading._core.dataset.steps.map_step import Map
+from lading._core.dataset.steps.order_steps import Limit
+from lading._core.jobs.messages import (
     decode_error,
     encode_error,
     encode_warning,
@@ -27,8 +26,9 @@ from lading.jobs.messages import (
     repeat_warning,
     write_message,
 )
-from lading.jobs.plan import Plan
-from lading.jobs.spec import Conversion, decode_schema, encode_schema
+from lading._core.jobs.plan import Plan
+from lading._core.jobs.spec import Conversion, decode_schema, encode_schema
+from lading.errors import CorruptShard, LadingError, StoreError, UsageError
 from lading.options import InterleavedOptions, WriteOptions
 
 

@@ -14,11 +14,11 @@ import pytest
 
 import lading
 from in_process import by_tasks
+from lading._core.features.types import Value
+from lading._core.jobs.progress import Progress
+from lading._core.jobs.salvage import salvage
+from lading._core.pipeline.shard_kind import OnDuplicateId
 from lading.errors import CorruptShard, DataError, SchemaMismatch, Unrepresentable, UsageError
-from lading.features.types import Value
-from lading.jobs.progress import Progress
-from lading.jobs.salvage import salvage
-from lading.pipeline.shard_kind import OnDuplicateId
 from tars import tar_of
 
 FORMATS = ("webdataset", "parquet", "arrow", "mds", "media_archive")

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import lading
-from lading.jobs.progress import Progress
+from lading._core.jobs.progress import Progress
+from lading._core.jobs.stats import dataset_stats
 
 COUNT, SHARDS = 40, 4
 NEW_ORDER, SCHEMAS = "reading for the new order", "looking at the shards"
@@ -87,7 +88,7 @@ def test_what_is_written_is_reported_again_where_it_is_read_back(source: str, tm
     assert found["reading back"][-1].samples == COUNT
 
 
-@pytest.mark.parametrize("job", [lading.digest, lading.stats, lambda ds, **more: lading.diff(ds, ds, **more)])
+@pytest.mark.parametrize("job", [lading.digest, dataset_stats, lambda ds, **more: lading.diff(ds, ds, **more)])
 def test_other_jobs_report_the_passes_before_them(source: str, job: Callable[..., Any]) -> None:
     told: list[Progress] = []
     job(lading.open(source).dedup(by="txt"), on_progress=told.append)

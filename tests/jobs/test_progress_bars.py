@@ -17,8 +17,9 @@ import pytest
 from rich.console import Console
 
 import lading
-from lading.jobs.progress import OnProgress, Progress
-from lading.jobs.progress_bars import Phases, Screen, notebook_screen, shown_progress, terminal_screen
+from lading._core.jobs.progress import OnProgress, Progress
+from lading._core.jobs.progress_bars import Phases, Screen, notebook_screen, shown_progress, terminal_screen
+from lading._core.jobs.stats import dataset_stats
 
 
 def listed(shown: list[str]) -> Screen:
@@ -159,7 +160,7 @@ def test_a_notebook_gets_a_bar_that_is_updated_and_goes_away() -> None:
 
 
 _SLOW = """
-import sys, lading, lading.jobs.progress_bars as bars
+import sys, lading, lading._core.jobs.progress_bars as bars
 bars._AFTER_S = 0.0
 lading.digest(sys.argv[1], workers=1, progress=sys.argv[2] == "yes")
 """
@@ -183,7 +184,7 @@ def test_a_job_shows_its_bar_in_a_terminal(docs: Path, wanted: str) -> None:
 
 @pytest.mark.parametrize(
     "job",
-    [lading.digest, lading.verify, lading.info, lading.doctor, lading.stats, lambda x, **o: lading.diff(x, x, **o)],
+    [lading.digest, lading.verify, lading.info, lading.doctor, dataset_stats, lambda x, **o: lading.diff(x, x, **o)],
 )
 def test_jobs_take_progress(docs: Path, job: Callable[..., object]) -> None:
     job(docs, progress=False)

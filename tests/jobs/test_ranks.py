@@ -13,10 +13,10 @@ import pytest
 
 import lading
 from killed import Killer, killer
+from lading._core.jobs.ranks import rank_of
+from lading._core.storage.stores import Stores, resolve
 from lading.errors import DestinationExists, UsageError
-from lading.jobs.ranks import rank_of
 from lading.options import WriteOptions
-from lading.storage.stores import Stores, resolve
 from object_server import BUCKET, options
 from several_tasks import contents, write_tars
 

@@ -19,21 +19,21 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.dataset.source.open import open_shards
+from lading._core.dataset.source.open import open_shards
+from lading._core.jobs import ray_sink
+from lading._core.jobs.ray_sink import _Sink, _WriteJob
+from lading._core.jobs.ray_source import _job_of, _pieces, _tables
+from lading._core.jobs.settle import settled
+from lading._core.manifest.values import own_version
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, MissingExtra, SchemaMismatch, UsageError
-from lading.jobs import ray_sink
-from lading.jobs.ray_sink import _Sink, _WriteJob
-from lading.jobs.ray_source import _job_of, _pieces, _tables
-from lading.jobs.settle import settled
-from lading.manifest.values import own_version
-from lading.storage.stores import Stores
 
 ON_RAY = """
 import json, os, signal, sys
 import numpy as np, pyarrow as pa
 import ray, lading
 from lading.errors import CorruptShard, LadingError
-from lading.jobs import tasks
+from lading._core.jobs import tasks
 tasks.ALONE_BYTES = 0  # several tasks, as in the process of the test
 
 folder = sys.argv[1]
@@ -57,51 +57,52 @@ def tensors(rows):
     width = pa.array(np.arange(2 * rows.num_rows, dtype=np.float32))
     return rows.append_column("size", pa.FixedSizeListArray.from_arrays(width, 2))
 
-rows = lading.to_ray(photos)
+rows = lading.ray.to_ray(photos)
 told["schema"] = str(rows.schema().base_schema)
 told["count"] = rows.count()
-done = lading.write_ray(rows, f"{folder}/photos-back", format="parquet", shard_size="20kb")
+done = lading.ray.write_ray(rows, f"{folder}/photos-back", format="parquet", shard_size="20kb")
 told["written"] = done.shards, done.samples, done.source_format
-told["chosen"] = lading.to_ray(lading.open(photos).where("json.n >= 38").select("txt", "json")).take_all()
+told["chosen"] = lading.ray.to_ray(lading.open(photos).where("json.n >= 38").select("txt", "json")).take_all()
 
-few = lading.to_ray(table)  # bytes of its column "b" are damaged
+few = lading.ray.to_ray(table)  # bytes of its column "b" are damaged
 told["one"] = few.select_columns(["a"]).sum("a"), few.count()
-told["pruned"] = lading.to_ray(lading.open(table).where("a < 10").select("a")).sum("a")
+told["pruned"] = lading.ray.to_ray(lading.open(table).where("a < 10").select("a")).sum("a")
 try:
     few.materialize()
 except LadingError as error:
     told["damaged"] = isinstance(error, CorruptShard)
 
 context.target_max_block_size = 1400 << 10  # several blocks a shard
-items = lading.to_ray(f"{folder}/documents")
+items = lading.ray.to_ray(f"{folder}/documents")
 told["blocks"] = [
     sorted({*ray.get(block)["sample_id"].to_pylist()}) for block in items.materialize().to_arrow_refs()
 ]
-lading.write_ray(items, f"{folder}/documents-back", format="webdataset", shard_size="50kb")
+lading.ray.write_ray(items, f"{folder}/documents-back", format="webdataset", shard_size="50kb")
 context.target_max_block_size = 4 << 10
 try:
-    lading.to_ray(f"{folder}/documents").materialize()
+    lading.ray.to_ray(f"{folder}/documents").materialize()
 except LadingError as error:
     told["large"] = str(error)
 
 def other(rows):
     return {"a": rows["n"]} if rows["n"][0] < 20 else {"a": rows["n"], "b": rows["n"]}
 
-rows = lading.to_ray(lading.open(photos).map(lambda sample: {"n": sample["json"]["n"]}))
+rows = lading.ray.to_ray(lading.open(photos).map(lambda sample: {"n": sample["json"]["n"]}))
 try:
-    lading.write_ray(rows.map_batches(other, batch_size=None), f"{folder}/mixed", format="parquet", shard_size="1kb")
+    mapped = rows.map_batches(other, batch_size=None)
+    lading.ray.write_ray(mapped, f"{folder}/mixed", format="parquet", shard_size="1kb")
 except LadingError as error:
     told["mixed"] = type(error).__name__, str(error)
 
 def shapes(rows):
     return {"grid": np.arange(6 * len(rows["n"]), dtype=np.float32).reshape(-1, 2, 3)}
 
-lading.write_ray(rows.map_batches(shapes), f"{folder}/grids", format="parquet")
+lading.ray.write_ray(rows.map_batches(shapes), f"{folder}/grids", format="parquet")
 
 def ragged(row):
     return {"ids": np.arange(row["n"] % 3)}
 
-lading.write_ray(rows.map(ragged), f"{folder}/ragged", format="parquet")
+lading.ray.write_ray(rows.map(ragged), f"{folder}/ragged", format="parquet")
 print(json.dumps(told))
 """
 
@@ -112,7 +113,7 @@ def on_ray(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     if find_spec("ray") is None:
         pytest.skip("Ray is not installed")
     folder = tmp_path_factory.mktemp("ray")
-    docs = str(resources.files("lading.data"))
+    docs = str(resources.files("lading._core.data"))
     lading.convert(docs, folder / "source", format="webdataset", shard_size="150kb")
     lading.convert(docs, folder / "documents", format="parquet", shard_size="5MB")
     with lading.writer(folder / "photos", format="webdataset", shard_size="50kb") as writer:
@@ -238,7 +239,7 @@ ITEMS = {"modality": "text", "content_type": None, "text_content": "x", "binary_
 
 def _items(*places: tuple[str, int]) -> pa.Table:
     rows = [{"sample_id": name, "position": at, **ITEMS} for name, at in places]
-    return pa.Table.from_pylist(rows, lading.features.items.INTERLEAVED_SCHEMA)
+    return pa.Table.from_pylist(rows, lading._core.features.items.INTERLEAVED_SCHEMA)
 
 
 def test_a_document_may_be_in_two_blocks_of_a_task_and_not_in_two_tasks(tmp_path: Path) -> None:
@@ -369,7 +370,7 @@ def test_small_shards_are_read_by_one_task_together(tmp_path: Path) -> None:
         assert len(pieces) >= min(asked or 7, 3)
         assert max(piece.size_bytes for piece in pieces) <= sum(sizes) / len(pieces) + max(sizes)
     with pytest.raises(UsageError, match="override_num_blocks=0"):
-        lading.to_ray(tmp_path, override_num_blocks=0)
+        lading.ray.to_ray(tmp_path, override_num_blocks=0)
 
 
 @pytest.mark.parametrize("view", ["samples", "interleaved"])
@@ -383,8 +384,8 @@ def test_a_large_shard_is_read_by_several_tasks(docs: Path, tmp_path: Path, monk
         folder.mkdir()
         items = pa.Table.from_batches(lading.open(docs).batches(shards_per_batch=None))
         pq.write_table(items, folder / "0.parquet", row_group_size=20)
-    monkeypatch.setattr("lading.jobs.tasks.ALONE_BYTES", 0)
-    monkeypatch.setattr("lading.jobs.ray_source._CUT_BYTES", 20_000)
+    monkeypatch.setattr("lading._core.jobs.tasks.ALONE_BYTES", 0)
+    monkeypatch.setattr("lading._core.jobs.ray_source._CUT_BYTES", 20_000)
     job = _job_of(str(folder), {"view": view}, 128 << 20)
     with open_shards(job.source, **job.opening) as shards:
         spec = settled(job, shards)
@@ -414,7 +415,7 @@ def test_steps_that_need_all_samples_are_named(on_ray: tuple[Path, dict[str, Any
         (ds[2:], "write"),
     ):
         with pytest.raises(UsageError, match=advice):
-            lading.to_ray(made)
+            lading.ray.to_ray(made)
 
 
 def test_without_ray_the_error_says_what_to_install(
@@ -424,8 +425,8 @@ def test_without_ray_the_error_says_what_to_install(
     monkeypatch.delitem(sys.modules, "ray.data", raising=False)
     for call in (
         lambda: lading.convert(docs, tmp_path / "out", format="parquet", executor="ray"),
-        lambda: lading.to_ray(docs),
-        lambda: lading.write_ray(None, tmp_path / "out", format="parquet"),
+        lambda: lading.ray.to_ray(docs),
+        lambda: lading.ray.write_ray(None, tmp_path / "out", format="parquet"),
     ):
         with pytest.raises(MissingExtra, match=r"pip install 'lading\[ray\]'"):
             call()

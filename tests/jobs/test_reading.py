@@ -17,16 +17,16 @@ import pytest
 import lading
 from damage import break_header
 from in_process import by_tasks
+from lading._core.dataset.shards import sample_digests
+from lading._core.features.types import Value
+from lading._core.jobs import pool, progress, reading
+from lading._core.jobs.progress import Progress
+from lading._core.jobs.threads import using_threads
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.caches import write_cache
-from lading.dataset.shards import sample_digests
 from lading.errors import CorruptShard, StoreError, UsageError
-from lading.features.types import Value
-from lading.jobs import pool, progress, reading
-from lading.jobs.progress import Progress
-from lading.jobs.threads import using_threads
 from lading.limits import Limits
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from processes import Watch, children, reading_workers
 from tars import tar_of, write_hollow_tar, write_long_named_tars
 
@@ -81,7 +81,7 @@ def test_sources_may_come_from_a_generator(docs: Path, tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_workers_take_items_as_samples(tmp_path: Path) -> None:
     """Whatever a manifest says of the items; or who opened a tar in which no document can be read."""
-    options = lading.InterleavedOptions(per_image_fields=("w",))
+    options = lading.options.InterleavedOptions(per_image_fields=("w",))
     for number in range(2):
         document = {"texts": [None], "images": [f"{number}.jpg"], "w": [1]}
         (tmp_path / f"{number}.tar").write_bytes(tar_of((f"{number}.json", json.dumps(document).encode())))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from lading._core.jobs.records import read_records, record_path, write_record
+from lading._core.storage.base import FileInfo
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.wrappers import WrappedStore
 from lading.errors import NotFound
-from lading.jobs.records import read_records, record_path, write_record
-from lading.storage.base import FileInfo
-from lading.storage.memory import MemoryStore
-from lading.storage.wrappers import WrappedStore
 
 _FOLDER = f"box://job/tasks/task-000000-{0:016x}"
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.storage.base import write_file
+from lading._core.storage.memory import MemorySink, MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, UsageError
-from lading.storage.base import write_file
-from lading.storage.memory import MemorySink, MemoryStore
-from lading.storage.stores import Stores
 from tars import tar_of
 
 FORMATS = ["webdataset", "parquet", "mds", "jsonl", "arrow", "media_archive"]
@@ -248,7 +248,7 @@ def test_a_repair_that_is_killed_leaves_the_old_dataset_and_can_be_run_again(tmp
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     script = (
         "import os, sys, lading\n"
-        "from lading.manifest.commit import Staging\n"
+        "from lading._core.manifest.commit import Staging\n"
         "Staging.commit = lambda self, **_: os.kill(os.getpid(), 9)\n"
         "lading.repair(sys.argv[1])\n"
     )

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 import lading
 from faults import file_size_limit
 from killed import Killer, killer
-from lading.cli.main import app
+from lading._core.cli.main import app
+from lading._core.jobs import schedule
+from lading._core.jobs.progress import Progress
+from lading._core.storage.stores import Stores, resolve
 from lading.errors import DestinationExists, LadingError, UsageError
-from lading.jobs import schedule
-from lading.jobs.progress import Progress
-from lading.storage.stores import Stores, resolve
 from object_server import BUCKET, options
 from several_tasks import contents, write_tars
 

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 import lading
 from in_process import by_tasks
-from lading.cli.main import app
+from lading._core.cli.main import app
+from lading._core.jobs.tasks import Piece, Task
+from lading._core.pipeline.cutting import Cut
 from lading.errors import Unrepresentable
-from lading.jobs.tasks import Piece, Task
-from lading.pipeline.cutting import Cut
 
 TABLE = pa.table(
     {
@@ -138,7 +138,7 @@ def test_rows_that_are_left_out_leave_gaps_in_the_keys(tmp_path: Path, monkeypat
     def a_task_a_file(pieces: Sequence[Piece], _shard_bytes: int | None, _rates: object) -> list[Task]:
         return [Task(each.shard, each.shard, each.shard + 1, each.size_bytes, Cut(1000)) for each in pieces]
 
-    monkeypatch.setattr("lading.jobs.schedule.plan_tasks", a_task_a_file)
+    monkeypatch.setattr("lading._core.jobs.schedule.plan_tasks", a_task_a_file)
     for workers in (1, 2):
         lading.convert(f"{tmp_path}/*.parquet", tmp_path / f"out{workers}", format="webdataset", shard_size="1kb",
                        where="Id in (58, 59, 118, 119, 178, 179, 238, 239)", **by_tasks(workers))  # fmt: skip

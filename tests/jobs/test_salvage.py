@@ -27,6 +27,8 @@ import lading
 from arrow_files import arrow_bytes
 from cost import costs_at_most
 from damage import damaged, some_rows
+from lading._core.jobs.progress import Progress
+from lading._core.jobs.salvage import SalvageResult, salvage
 from lading.errors import (
     CorruptShard,
     DataError,
@@ -38,8 +40,6 @@ from lading.errors import (
     Unrepresentable,
     UsageError,
 )
-from lading.jobs.progress import Progress
-from lading.jobs.salvage import SalvageResult, salvage
 from lading.limits import DEFAULT_LIMITS
 from soak import SOAK
 from tars import tar_of

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.jobs.salvage import salvage
 from lading.errors import DataError
-from lading.jobs.salvage import salvage
 from soak import SOAK
 
 _MAKERS = [pa.ipc.new_stream, pa.ipc.new_file]

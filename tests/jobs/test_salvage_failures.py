@@ -13,13 +13,13 @@ import zstandard
 
 import lading
 from faults import file_size_limit
+from lading._core.jobs.salvage import salvage
+from lading._core.storage.base import Buffer, store_errors, write_file
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import WrappedStore
 from lading.errors import NotFound, ShortRead, StoreError
-from lading.jobs.salvage import salvage
 from lading.limits import Limits
-from lading.storage.base import Buffer, store_errors, write_file
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import WrappedStore
 from tars import tar_of
 
 

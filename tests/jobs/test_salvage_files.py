@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 import lading
-from lading.cli.main import app
-from lading.formats.base import Recovered, ShardFile
-from lading.jobs.salvage_files import TemporaryFiles
-from lading.storage.local import LocalStore
+from lading._core.cli.main import app
+from lading._core.formats.base import Recovered, ShardFile
+from lading._core.jobs.salvage_files import TemporaryFiles
+from lading._core.storage.local import LocalStore
 
 _POOLS: list[pa.MemoryPool] = []
 """What came from a pool may be given back to it long after, when it must still be there."""

@@ -15,10 +15,10 @@ import pytest
 
 import lading
 from cost import costs_at_most
+from lading._core.jobs.salvage import salvage
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import CorruptShard, DataError, NotFound, SidecarMismatch, UnknownFormat
-from lading.jobs.salvage import salvage
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 
 _ROWS, _BYTES = 200, 600
 """Rows of 30 to 120 bytes, and how many are damaged: of 20 lines at most."""

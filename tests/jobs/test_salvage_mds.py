@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.formats.base import ShardFile
+from lading._core.formats.mds.format import FORMAT
+from lading._core.jobs.salvage import salvage
+from lading._core.storage.memory import MemoryStore
 from lading.errors import DataError
-from lading.formats.base import ShardFile
-from lading.formats.mds.format import FORMAT
-from lading.jobs.salvage import salvage
-from lading.storage.memory import MemoryStore
 
 NUMBERED = pa.table({"n": [*range(50)], "t": [f"text {n} " * (n % 9) for n in range(50)]})
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.dataset.shards.shards import options_like
-from lading.dataset.source.open import open_shards
-from lading.jobs.salvage import salvage
-from lading.pipeline.cutting import Cut
+from lading._core.dataset.shards.shards import options_like
+from lading._core.dataset.source.open import open_shards
+from lading._core.jobs.salvage import salvage
+from lading._core.pipeline.cutting import Cut
 
 _RANDOM = random.Random(0)
 ROWS = pa.table({"n": range(200), "txt": [_RANDOM.randbytes(60).hex() for _ in range(200)]})

@@ -13,16 +13,16 @@ import pytest
 import zstandard
 
 import lading
-from lading.codecs import ENDINGS, stream_decoder
+from lading._core.codecs import ENDINGS, stream_decoder
+from lading._core.formats.base import ShardFile
+from lading._core.jobs.salvage import salvage
+from lading._core.jobs.salvage_files import TemporaryFiles
+from lading._core.storage.base import write_file
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.wrappers import CountingStore
 from lading.errors import CorruptShard, DataError
-from lading.formats.base import ShardFile
-from lading.jobs.salvage import salvage
-from lading.jobs.salvage_files import TemporaryFiles
 from lading.limits import Limits
-from lading.storage.base import write_file
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.wrappers import CountingStore
 from tars import tar_of
 
 

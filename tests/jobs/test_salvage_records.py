@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.jobs.salvage import salvage
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import DataError
-from lading.jobs.salvage import salvage
 from lading.media import MediaWriter
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 
 _ROWS, _BYTES = 60, 300
 _FRAMED_BYTES = _BYTES + 5

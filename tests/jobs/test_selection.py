@@ -17,10 +17,10 @@ import lading
 from documents import SAMPLES, SQUARE, TALL, WIDE, documents, picture, tiff_of
 from hooks import no_first_items, with_length
 from in_process import by_tasks
-from lading.dataset.steps.functions import Function
+from lading._core.dataset.steps.functions import Function
+from lading._core.features.items import INTERLEAVED_SCHEMA
+from lading._core.storage.fetch import OnError
 from lading.errors import BadReference, SchemaMismatch, Unrepresentable, UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
-from lading.storage.fetch import OnError
 from tars import tar_of
 
 

@@ -14,13 +14,14 @@ import pytest
 import lading
 from counted_files import CountedFiles
 from damage import break_header
-from lading.dataset.source.open import open_shards
+from lading._core.dataset.source.open import open_shards
+from lading._core.jobs import pool, reading
+from lading._core.jobs.digest import begin_digest
+from lading._core.jobs.read_task import ReadWorker
+from lading._core.jobs.read_workers import ReadWorkers
+from lading._core.jobs.reading import Reading
+from lading._core.jobs.stats import dataset_stats
 from lading.errors import CorruptShard, UsageError
-from lading.jobs import pool, reading
-from lading.jobs.digest import begin_digest
-from lading.jobs.read_task import ReadWorker
-from lading.jobs.read_workers import ReadWorkers
-from lading.jobs.reading import Reading
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +52,7 @@ def test_all_of_them_find_the_same_in_any_executor(many: Path, tmp_path: Path, m
                                       {"executor": processes}]  # fmt: skip
         for way, how in enumerate(ways):
             monkeypatch.setenv("LADING_CACHE", str(tmp_path / f"cache-{way}"))
-            digest, stats = lading.digest(many, **how), lading.stats(many, **how)
+            digest, stats = lading.digest(many, **how), dataset_stats(many, **how)
             verified, index = _verified(many, **how), lading.index(many, **how)
             kept = sorted(path.name for path in (tmp_path / f"cache-{way}").rglob("*") if path.is_file())
             with lading.open(many) as ds:
@@ -98,7 +99,7 @@ def test_bad_shards_are_findings_errors_or_left_out(docs: Path, tmp_path: Path) 
     alone, shared = _verified(source, workers=1), _verified(source, executor="threads")
     assert alone == shared
     assert bad.name in str(shared["findings"])
-    for job in (lading.digest, lading.stats, lading.index):
+    for job in (lading.digest, dataset_stats, lading.index):
         with pytest.raises(CorruptShard, match=bad.name):
             job(source, executor="threads")
         with pytest.warns(UserWarning, match=bad.name):

@@ -16,8 +16,8 @@ import pytest
 import lading
 from counted_files import CountedFiles
 from damage import break_header, damaged, some_rows
+from lading._core.jobs import pool, progress, reading
 from lading.errors import UsageError
-from lading.jobs import pool, progress, reading
 from tars import tar_of
 
 

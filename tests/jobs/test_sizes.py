@@ -51,7 +51,7 @@ def sizes(folder: Path) -> list[int]:
 @pytest.fixture
 def one_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a source of 20 MB is, unless a fixture for other tests says otherwise."""
-    monkeypatch.setattr("lading.jobs.tasks.ALONE_BYTES", 64 << 20)
+    monkeypatch.setattr("lading._core.jobs.tasks.ALONE_BYTES", 64 << 20)
 
 
 _WRITTEN: list[tuple[str, str, dict[str, Any]]] = [

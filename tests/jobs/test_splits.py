@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 import lading
 from golden_cases import Golden
-from lading.cli.main import app
+from lading._core.cli.main import app
+from lading._core.features.items import INTERLEAVED_SCHEMA
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, DestinationExists, SeveralSplits, UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 
 _FOR_DATASETS = {"layout": "huggingface"}
 

@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import lading
-from lading.content.summaries import EXACT_VALUES, TOP_VALUES, Counts, Keys, Numbers, mixed
+from lading._core.content.summaries import EXACT_VALUES, TOP_VALUES, Counts, Keys, Numbers, mixed
+from lading._core.jobs.stats import dataset_stats
+from lading._core.jobs.stats_text import as_text
+from lading._core.jobs.stats_values import QUANTILES, Stats
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import CountingStore
 from lading.errors import UsageError
-from lading.jobs.stats_text import as_text
-from lading.jobs.stats_values import QUANTILES, Stats
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore
 from tars import tar_of
 
 MEDIA = Path(__file__).parents[1] / "content" / "media"
@@ -66,7 +67,7 @@ def check_numbers(found: Stats, name: str, values: list[float]) -> None:
 @pytest.mark.parametrize("fmt", ["parquet", "arrow", "jsonl", "mds", "webdataset", "csv"])
 def test_facts_are_those_of_a_plain_computation(tmp_path: Path, fmt: str) -> None:
     samples = rows()
-    found = lading.stats(written(tmp_path / "d", fmt, samples))
+    found = dataset_stats(written(tmp_path / "d", fmt, samples))
     assert found.samples == len(samples)
     check_numbers(found, "n", [s["n"] for s in samples])
     check_numbers(found, "score", [s["score"] for s in samples])
@@ -85,14 +86,14 @@ def test_facts_are_those_of_a_plain_computation(tmp_path: Path, fmt: str) -> Non
 
 def test_truth_values_are_counted(tmp_path: Path) -> None:
     pq.write_table(pa.table({"flag": [True, False, True, None]}), tmp_path / "0.parquet")
-    column = lading.stats(tmp_path).columns["flag"]
+    column = dataset_stats(tmp_path).columns["flag"]
     assert (column.top, column.distinct, column.nulls) == (((True, 2), (False, 1)), 2, 1)
 
 
 def test_nulls_and_columns_that_some_shards_lack(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1, None, 3], "b": ["x", None, None]}), tmp_path / "0.parquet")
     pq.write_table(pa.table({"a": [None, 5], "c": [1.5, float("nan")]}), tmp_path / "1.parquet")
-    found = lading.stats(tmp_path).columns
+    found = dataset_stats(tmp_path).columns
     assert {name: found[name].nulls for name in "abc"} == {"a": 2, "b": 4, "c": 3}
     assert found["a"].mean == 3
     assert found["c"].max == 1.5
@@ -101,7 +102,7 @@ def test_nulls_and_columns_that_some_shards_lack(tmp_path: Path) -> None:
 def test_times_are_shown_as_times(tmp_path: Path) -> None:
     days = [date(2024, 1, 1) + timedelta(i) for i in range(11)]
     pq.write_table(pa.table({"day": days, "at": pa.array(days).cast(pa.timestamp("ms"))}), tmp_path / "0.parquet")
-    found = lading.stats(tmp_path).columns
+    found = dataset_stats(tmp_path).columns
     assert (found["day"].min, found["day"].median, found["day"].max) == ("2024-01-01", "2024-01-06", "2024-01-11")
     assert found["at"].min == "2024-01-01 00:00:00.000"
 
@@ -115,7 +116,7 @@ def test_fields_of_json_have_facts_of_their_own(tmp_path: Path) -> None:
     ]
     members = [(f"{i}.json", json.dumps(value).encode()) for i, value in enumerate(values)]
     (tmp_path / "s.tar").write_bytes(tar_of(*members, ("4.json", b"{broken"), ("5.json", b"null")))
-    found = lading.stats(tmp_path / "s.tar").columns
+    found = dataset_stats(tmp_path / "s.tar").columns
     assert (found["json"].values, found["json"].nulls, found["json"].unreadable) == (6, 0, 1)
     assert (found["json.lang"].top, found["json.lang"].nulls) == ((("de", 1), ("en", 1)), 4)
     assert (found["json.n"].kind, found["json.n"].max, found["json.n"].values) == ("double, text", 2.5, 3)
@@ -127,7 +128,7 @@ def test_fields_of_json_have_facts_of_their_own(tmp_path: Path) -> None:
 def test_more_fields_than_are_listed_are_noted(tmp_path: Path) -> None:
     body = json.dumps({f"f{i}": i for i in range(100)}).encode()
     (tmp_path / "s.tar").write_bytes(tar_of(("0.json", body)))
-    found = lading.stats(tmp_path / "s.tar")
+    found = dataset_stats(tmp_path / "s.tar")
     assert sum(name.startswith("json.") for name in found.columns) == 64
     assert found.notes == ("json: only the first 64 fields are listed",)
 
@@ -142,7 +143,7 @@ def test_images_are_measured_by_their_headers(tmp_path: Path) -> None:
     sizes = [(10 + i, 200 - i, ("jpeg", "png", "webp", "gif")[i % 4]) for i in range(80)]
     members = [(f"{i:03}.jpg", image(*size)) for i, size in enumerate(sizes)]
     (tmp_path / "s.tar").write_bytes(tar_of(*members, ("900.jpg", b"no picture"), ("901.jpg", b"")))
-    found = lading.stats(tmp_path / "s.tar")
+    found = dataset_stats(tmp_path / "s.tar")
     check_numbers(found, "jpg.width", [width for width, _, _ in sizes])
     check_numbers(found, "jpg.height", [height for _, height, _ in sizes])
     check_numbers(found, "jpg.aspect_ratio", [width / height for width, height, _ in sizes])
@@ -153,7 +154,7 @@ def test_images_are_measured_by_their_headers(tmp_path: Path) -> None:
 def test_bytes_of_a_table_are_images_if_they_look_like_it(tmp_path: Path) -> None:
     pictures = [image(30, 40, "png"), image(50, 60)]
     pq.write_table(pa.table({"p": pictures, "q": [b"abc", b"de"]}), tmp_path / "0.parquet")
-    found = lading.stats(tmp_path).columns
+    found = dataset_stats(tmp_path).columns
     assert (found["p"].kind, found["p.width"].min, found["p.width"].max) == ("image", 30, 50)
     assert (found["q"].kind, found["len(q)"].mean) == ("bytes", 2.5)
     assert "q.width" not in found
@@ -162,7 +163,7 @@ def test_bytes_of_a_table_are_images_if_they_look_like_it(tmp_path: Path) -> Non
 def test_bytes_of_which_few_are_images_are_bytes(tmp_path: Path) -> None:
     columns = {"p": [image(30, 40), b"a", b"b"], "q": [image(3, 4), image(5, 6), b"b"]}
     pq.write_table(pa.table(columns), tmp_path / "0.parquet")
-    found = lading.stats(tmp_path).columns
+    found = dataset_stats(tmp_path).columns
     assert [(found[name].kind, found[name].unreadable) for name in "pq"] == [("bytes", 0), ("image", 1)]
     assert found["p.width"].values == 1
 
@@ -178,7 +179,7 @@ def test_audio_and_video_are_measured_by_their_headers(tmp_path: Path) -> None:
     clips = [(MEDIA / name).read_bytes() for name in ("front.mp4", "end.mp4")]
     members = [(f"{i}.wav", (tmp_path / f"{i}.wav").read_bytes()) for i in range(3)]
     (tmp_path / "a.tar").write_bytes(tar_of(*members, *[(f"{i + 5}.mp4", clip) for i, clip in enumerate(clips)]))
-    found = lading.stats(tmp_path / "a.tar")
+    found = dataset_stats(tmp_path / "a.tar")
     check_numbers(found, "wav.duration_s", times)
     check_numbers(found, "wav.channels", [1, 2, 3])
     assert found.columns["wav.sample_rate"].max == 8000
@@ -187,20 +188,20 @@ def test_audio_and_video_are_measured_by_their_headers(tmp_path: Path) -> None:
     assert found.columns["mp4.codec"].top == (("h264", 2),)
     assert found.columns["mp4.duration_s"].min == 0.6
     pq.write_table(pa.table({"clip": clips, "n": [1, 2]}), tmp_path / "0.parquet")
-    assert lading.stats(tmp_path / "0.parquet").columns["clip"].kind == "video"
+    assert dataset_stats(tmp_path / "0.parquet").columns["clip"].kind == "video"
 
 
 def test_payload_of_images_is_not_read() -> None:
     pictures = [image(64, 64) + bytes(100_000) for _ in range(40)]
     tar = tar_of(*[(f"{i}.jpg", picture) for i, picture in enumerate(pictures)])
     counting = CountingStore(MemoryStore({"box://s.tar": tar}))
-    found = lading.stats("box://s.tar", stores=Stores({"box://": counting}), workers=1)
+    found = dataset_stats("box://s.tar", stores=Stores({"box://": counting}), workers=1)
     assert found.columns["jpg.width"].values == 40
     assert counting.bytes_read <= len(tar) / 10
 
 
 def test_documents_are_counted_by_their_items(docs: Path) -> None:
-    found = lading.stats(docs)
+    found = dataset_stats(docs)
     batches = list(lading.open(docs).batches(columns=["modality", "text_content"]))
     modality = [value for batch in batches for value in batch["modality"].to_pylist()]
     texts = [value for batch in batches for value in batch["text_content"].to_pylist() if value is not None]
@@ -217,14 +218,14 @@ def test_documents_are_counted_by_their_items(docs: Path) -> None:
 def test_keys_that_come_again_are_counted(tmp_path: Path) -> None:
     for name in ("a.tar", "b.tar"):
         (tmp_path / name).write_bytes(tar_of(*[(f"{i}.txt", b"x") for i in range(10 if name == "a.tar" else 7)]))
-    assert lading.stats(tmp_path).duplicate_keys == 7
+    assert dataset_stats(tmp_path).duplicate_keys == 7
 
 
 @pytest.mark.soak
 def test_any_number_of_workers_gives_the_same(tmp_path: Path) -> None:
     folder = written(tmp_path / "d", "jsonl", rows(3000))
-    one = lading.stats(folder, workers=1)
-    assert lading.stats(folder, workers=2) == one
+    one = dataset_stats(folder, workers=1)
+    assert dataset_stats(folder, workers=2) == one
     assert len(list(folder.glob("*.jsonl"))) > 3
 
 
@@ -254,7 +255,7 @@ def test_many_values_are_approximate_and_say_so(tmp_path: Path) -> None:
     for i in range(5):
         part = slice(i * EXACT_VALUES, (i + 1) * EXACT_VALUES)
         pq.write_table(pa.table({"x": values[part], "name": names[part]}), tmp_path / f"{i}.parquet")
-    found = lading.stats(tmp_path).columns
+    found = dataset_stats(tmp_path).columns
     x, name = found["x"], found["name"]
     assert x.approximate == ("quantiles", "histogram", "distinct", "top")
     assert (x.min, x.max) == (values.min(), values.max())
@@ -267,9 +268,9 @@ def test_many_values_are_approximate_and_say_so(tmp_path: Path) -> None:
     often = int((names == "often").sum())
     assert name.top[0][0] == "often"
     assert often - count / TOP_VALUES <= name.top[0][1] <= often
-    assert "~ approximate" in repr(lading.stats(tmp_path))
-    assert "≥ at least" in repr(lading.stats(tmp_path))
-    one = lading.stats(tmp_path / "0.parquet")
+    assert "~ approximate" in repr(dataset_stats(tmp_path))
+    assert "≥ at least" in repr(dataset_stats(tmp_path))
+    one = dataset_stats(tmp_path / "0.parquet")
     assert one.columns["x"].approximate == ("top",)
     assert "~" not in repr(one)
 
@@ -352,7 +353,7 @@ def test_repeated_keys_are_estimated_beyond_what_is_held() -> None:
 
 
 def test_facts_are_json_a_table_and_text(tmp_path: Path) -> None:
-    found = lading.stats(written(tmp_path / "d", "parquet", rows()))
+    found = dataset_stats(written(tmp_path / "d", "parquet", rows()))
     told = json.loads(json.dumps(found.to_dict()))
     assert told["columns"]["n"]["histogram"]["counts"] == list(found.columns["n"].histogram.counts)  # type: ignore[union-attr]
     table = found.to_table()
@@ -365,7 +366,7 @@ def test_facts_are_json_a_table_and_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_a_table_is_as_wide_as_the_terminal(docs: Path, width: int) -> None:
-    found = lading.stats(docs)
+    found = dataset_stats(docs)
     lines = as_text(found, width).splitlines()
     assert max(map(len, lines[1:])) <= max(width, 76)
     assert ("mean" in lines[2]) == (width > 100)
@@ -375,6 +376,6 @@ def test_a_table_is_as_wide_as_the_terminal(docs: Path, width: int) -> None:
 
 def test_text_of_a_file_does_not_control_the_terminal(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a\x1b[2J": ["\x1b]0;x\x07<b>"] * 3}), tmp_path / "0.parquet")
-    found = lading.stats(tmp_path)
+    found = dataset_stats(tmp_path)
     assert "\x1b" not in repr(found)
     assert "<b>" not in found._repr_html_().replace("<b>3 samples", "")

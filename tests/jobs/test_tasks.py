@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lading.dataset.source.source import LISTING_SCHEMA, Listing
+from lading._core.dataset.source.source import LISTING_SCHEMA, Listing
+from lading._core.formats.base import Stretch
+from lading._core.jobs.tasks import Piece, Rates, Task, is_large, is_one_task, plan_tasks, shard_sizes
+from lading._core.pipeline.cutting import Cut
+from lading._core.storage.stores import Stores
 from lading.errors import NotFound
-from lading.formats.base import Stretch
-from lading.jobs.tasks import Piece, Rates, Task, is_large, is_one_task, plan_tasks, shard_sizes
-from lading.pipeline.cutting import Cut
-from lading.storage.stores import Stores
 
 
 def listing(*sizes: int | None, folder: str = "x") -> Listing:

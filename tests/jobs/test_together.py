@@ -12,8 +12,8 @@ import pytest
 
 import lading
 from in_process import by_tasks
+from lading._core.features.items import INTERLEAVED_SCHEMA
 from lading.errors import SchemaMismatch, UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
 from tars import tar_of
 
 _TYPES = pa.schema([("__key__", pa.string()), ("n", pa.int16()), ("when", pa.timestamp("us", "UTC"))])

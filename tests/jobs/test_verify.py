@@ -20,9 +20,9 @@ import zstandard
 
 import lading
 from golden_cases import Golden
-from lading.codecs import unpack_file
+from lading._core.codecs import unpack_file
+from lading._core.formats.mds.index import COMPRESSIONS
 from lading.errors import Unrepresentable
-from lading.formats.mds.index import COMPRESSIONS
 from lading.limits import Limits
 from tars import tar_of
 

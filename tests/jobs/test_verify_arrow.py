@@ -13,9 +13,9 @@ import pytest
 
 import lading
 from golden_cases import Golden
+from lading._core.features.types import Text, Value
 from lading.caches import write_cache
 from lading.errors import DataError
-from lading.features.types import Text, Value
 
 _Change = Callable[[dict[str, Any]], object]
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.formats.csv.reader import UNENDED
+from lading._core.jobs import verify, verify_shards
 from lading.errors import UsageError
-from lading.formats.csv.reader import UNENDED
-from lading.jobs import verify, verify_shards
 from tars import tar_of
 
 SHARD_ROWS = 200

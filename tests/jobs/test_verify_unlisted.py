@@ -13,8 +13,8 @@ import pytest
 
 import lading
 from golden_cases import Golden
-from lading.storage.base import write_file
-from lading.storage.stores import resolve
+from lading._core.storage.base import write_file
+from lading._core.storage.stores import resolve
 
 FORMATS = ["webdataset", "parquet", "mds", "jsonl", "csv", "media_archive", "arrow"]
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 import lading
 from documents import documents
-from lading.features.types import Array, with_feature
+from lading._core.features.types import Array, with_feature
 from tars import tar_of
 
 

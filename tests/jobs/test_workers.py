@@ -17,13 +17,13 @@ import pytest
 import lading
 from damage import break_header
 from in_process import by_tasks
+from lading._core.formats import registry
+from lading._core.jobs import progress, run
+from lading._core.jobs.progress import Progress
+from lading._core.storage.local import LocalStore
+from lading._core.storage.staging import sweep_stale
+from lading._core.storage.stores import Stores
 from lading.errors import CorruptShard, StoreError, UsageError
-from lading.formats import registry
-from lading.jobs import progress, run
-from lading.jobs.progress import Progress
-from lading.storage.local import LocalStore
-from lading.storage.staging import sweep_stale
-from lading.storage.stores import Stores
 from processes import Watch, busy_workers, children, gone, open_files, wait_until_gone
 from tars import write_hollow_tar
 
@@ -258,7 +258,7 @@ def test_a_task_whose_worker_is_killed_is_tried_again_and_named_at_last(deaths: 
 
 CONVERT = """
 import sys, lading
-from lading.jobs import run
+from lading._core.jobs import run
 run._QUICK_BYTES = 0  # workers at once, as `workers_for_little` has it for this process
 lading.convert(sys.argv[1], sys.argv[2], format="webdataset", workers=2, overwrite=True, max_batch_bytes="16mb")
 """

@@ -12,16 +12,16 @@ import pytest
 
 import lading
 from fault_proxy import fault_proxy
-from lading.dataset.source.open import open_shards
+from lading._core.dataset.source.open import open_shards
+from lading._core.manifest import values as mf
+from lading._core.manifest.builds import builds_of
+from lading._core.manifest.commit import Staging, sweep_unbegun
+from lading._core.storage.base import FileInfo, Store, write_file
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores, resolve
+from lading._core.storage.wrappers import CountingStore, WrappedStore
 from lading.errors import DestinationExists, StoreError, UsageError
-from lading.manifest import values as mf
-from lading.manifest.builds import builds_of
-from lading.manifest.commit import Staging, sweep_unbegun
-from lading.storage.base import FileInfo, Store, write_file
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores, resolve
-from lading.storage.wrappers import CountingStore, WrappedStore
 from object_server import BUCKET, options
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lading.arrow.references import FileEntry, make_refs, with_files
+from lading._core.arrow.references import FileEntry, make_refs, with_files
+from lading._core.formats.base import ShardFacts
+from lading._core.manifest.files import ShardTables
+from lading._core.pipeline.finished import FinishedShard, FinishedShards, ShardSums
+from lading._core.storage.base import write_file
+from lading._core.storage.extents import EXTENTS_SCHEMA, NO_ROWS
+from lading._core.storage.memory import MemoryStore
 from lading.errors import CorruptShard
-from lading.formats.base import ShardFacts
-from lading.manifest.files import ShardTables
-from lading.pipeline.finished import FinishedShard, FinishedShards, ShardSums
-from lading.storage.base import write_file
-from lading.storage.extents import EXTENTS_SCHEMA, NO_ROWS
-from lading.storage.memory import MemoryStore
 
 Extents = list[tuple[int, int, int]]
 """File, first and last row of each."""

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import lading
-from lading.dataset.source.open import open_shards
-from lading.formats.base import ShardFile
-from lading.manifest.index_cache import IndexCache
-from lading.storage.local import LocalStore
+from lading._core.dataset.source.open import open_shards
+from lading._core.formats.base import ShardFile
+from lading._core.manifest.index_cache import IndexCache
+from lading._core.storage.local import LocalStore
 from tars import tar_of
 
 

@@ -12,14 +12,15 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.formats.registry import all_formats
+from lading._core.jobs.export import export
+from lading._core.manifest.commit import check_destination
+from lading._core.manifest.replaced import refuse_other_files
+from lading._core.storage.base import Store, write_file
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
 from lading.compat.nemo_curator import InterleavedParquetWriter
 from lading.errors import DestinationExists
-from lading.formats.registry import all_formats
-from lading.manifest.commit import check_destination
-from lading.manifest.replaced import refuse_other_files
-from lading.storage.base import Store, write_file
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
 from tars import tar_of
 
 _PAPERS = ["thesis.tex", "figures/a.png", "notes/b.txt", "c.tar"]
@@ -45,7 +46,7 @@ _WRITERS: dict[str, Callable[[Path, Path], Any]] = {
     ),
     "rank": lambda source, out: lading.convert(source, out, format="mds", overwrite=True, rank=0, world_size=2),
     "write": lambda source, out: lading.open(source).write(out, format="jsonl", overwrite=True),
-    "export": lambda source, out: lading.export(source, out, overwrite=True),
+    "export": lambda source, out: export(source, out, overwrite=True),
     "salvage": lambda source, out: lading.salvage(source, out, overwrite=True),
     "writer": lambda _, out: lading.writer(out, format="jsonl", overwrite=True),
     "curator": lambda _, out: InterleavedParquetWriter(str(out), mode="overwrite"),

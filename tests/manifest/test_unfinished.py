@@ -12,13 +12,13 @@ import pytest
 
 import lading
 from dying_store import DyingStore, Killed
+from lading._core.dataset.source.source import list_source
+from lading._core.storage.base import FileInfo, Store, write_file
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import CountingStore, WrappedStore
 from lading.compat.mosaicml import LocalCopy
-from lading.dataset.source.source import list_source
 from lading.errors import NotFound, StoreError, UnfinishedDataset
-from lading.storage.base import FileInfo, Store, write_file
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore, WrappedStore
 from object_server import BUCKET, options
 
 _MARKER = b'{"began":"2026-11-29T21:48:32Z","part":""}'

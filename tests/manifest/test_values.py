@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from cost import costs_at_most
-from lading.content.digests import DatasetDigest, sample_digests
-from lading.errors import BadReference, DataError, LimitExceeded, SchemaMismatch, SidecarMismatch, UsageError
-from lading.features.types import Image, feature_of, with_feature
-from lading.manifest.values import (
+from lading._core.content.digests import DatasetDigest, sample_digests
+from lading._core.features.types import Image, feature_of, with_feature
+from lading._core.manifest.values import (
     SHARDS_SCHEMA,
     VERSION,
     Manifest,
@@ -29,6 +28,7 @@ from lading.manifest.values import (
     validate,
     write_shards,
 )
+from lading.errors import BadReference, DataError, LimitExceeded, SchemaMismatch, SidecarMismatch, UsageError
 
 SCHEMA = pa.schema(
     [

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.media.ahead import Pace, map_ahead
+from lading._core.media.ahead import Pace, map_ahead
 
 
 def threads() -> list[str]:

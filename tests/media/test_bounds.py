@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from lading._core.storage.base import unfinished
 from lading.media import MediaReader, MediaWriter
-from lading.storage.base import unfinished
 from media import document, without_bytes
 
 _MB = 1 << 20

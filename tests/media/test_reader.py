@@ -16,6 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import CountingStore, WrappedStore
 from lading.errors import (
     BadReference,
     CorruptShard,
@@ -29,10 +33,6 @@ from lading.errors import (
 )
 from lading.limits import Limits
 from lading.media import MediaReader, MediaWriter
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore, WrappedStore
 from media import document, frame, medium, pictures, without_bytes
 
 _CONTENTS = [

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from faults import file_size_limit
+from lading._core.storage.base import Buffer, Sink
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import WrappedStore
 from lading.errors import SchemaMismatch, StoreError, UsageError
 from lading.media import Location, MediaReader, MediaStats, MediaWriter
-from lading.storage.base import Buffer, Sink
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import WrappedStore
 from media import document, frame, medium, pictures
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.arrow.byte_ranges import ByteRanges
-from lading.arrow.views import row_bytes
+from lading._core.arrow.byte_ranges import ByteRanges
+from lading._core.arrow.views import row_bytes
+from lading._core.features.items import LINEAGE_KEY
+from lading._core.pipeline.batch import Batch
 from lading.errors import DataError
-from lading.features.items import LINEAGE_KEY
-from lading.pipeline.batch import Batch
 
 
 def items() -> Batch:

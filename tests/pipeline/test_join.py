@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from lading.features.items import LINEAGE_KEY
-from lading.pipeline.batch import Batch
-from lading.pipeline.join import join
+from lading._core.features.items import LINEAGE_KEY
+from lading._core.pipeline.batch import Batch
+from lading._core.pipeline.join import join
 
 
 def one_a_shard(asked: list[int]) -> Iterator[Batch]:

@@ -6,7 +6,7 @@ import random
 
 import pyarrow as pa
 
-from lading.pipeline.repeated_keys import RepeatedKeys
+from lading._core.pipeline.repeated_keys import RepeatedKeys
 
 
 def test_keys_that_come_again() -> None:

@@ -38,7 +38,7 @@ def test_a_command_and_its_workers_start_without_pandas(
     tmp_path: Path, docs: Path, environment: dict[str, str]
 ) -> None:
     words = ("convert", str(docs), str(tmp_path / "out"), "--to", "parquet", "--workers", "2")
-    run("from lading.cli.main import run; run()", environment, *words)
+    run("from lading._core.cli.main import run; run()", environment, *words)
     assert not (tmp_path / "seen").exists()
 
 
@@ -50,6 +50,7 @@ def test_to_import_lading_imports_no_pandas(tmp_path: Path, environment: dict[st
 
 @pytest.mark.soak
 def test_whoever_asks_for_pandas_later_gets_it(tmp_path: Path, environment: dict[str, str]) -> None:
-    code = "from lading.processes.child_process import *; leave_pandas_out(); import pandas; print(pandas.__version__)"
+    code = "from lading._core.processes.child_process import leave_pandas_out as leave; leave(); "
+    code += "import pandas; print(pandas.__version__)"
     assert run(code, environment) == "3.0.0\n"
     assert (tmp_path / "seen").exists()

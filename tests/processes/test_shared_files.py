@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.processes.shared_files import receive_value, send_value
+from lading._core.processes.shared_files import receive_value, send_value
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lading
-from lading.content.digests import DatasetDigest, sample_digests
+from lading._core.content.digests import DatasetDigest, sample_digests
 from lading.errors import Unrepresentable
 
 _WORDS = st.sampled_from(["", "a", "ü🎉", "x" * 20, "null", 'a,"b"\n'])

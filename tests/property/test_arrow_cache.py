@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lading._core.features.types import Array, ClassLabel, Feature, Image, Json, Sequence, Text, Value, decode
 from lading.caches import read_shard, validate_cache, write_cache
-from lading.features.types import Array, ClassLabel, Feature, Image, Json, Sequence, Text, Value, decode
 
 FEATURES: dict[str, Feature] = {
     "text": Text(),

@@ -9,10 +9,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.formats.arrow.format import FORMAT
-from lading.formats.base import Scan, ShardFile
-from lading.storage.memory import MemoryStore
-from lading.storage.wrappers import CountingStore
+from lading._core.formats.arrow.format import FORMAT
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.wrappers import CountingStore
 
 _LEAVES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.bool_(), st.booleans()),

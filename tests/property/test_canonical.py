@@ -17,8 +17,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.content.digests import DatasetDigest, sample_digests
-from lading.features.types import Json, with_feature
+from lading._core.content.digests import DatasetDigest, sample_digests
+from lading._core.features.types import Json, with_feature
 
 _EPOCH = dt.date(1970, 1, 1)
 

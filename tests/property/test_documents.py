@@ -103,7 +103,7 @@ def test_there_and_back_is_one_digest(tar: Tar, shard_size: int, max_batch_bytes
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "in.tar").write_bytes(tar.body)
-        options = lading.InterleavedOptions(**tar.options)
+        options = lading.options.InterleavedOptions(**tar.options)
         assert _rows(place / "in.tar", interleaved=options) == tar.items
         first = lading.convert(
             place / "in.tar",

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.features.types import Array, Audio, ClassLabel, Feature, Image, Json, Video, with_feature
+from lading._core.formats.registry import format_names, is_installed
 from lading.errors import Unrepresentable
-from lading.features.types import Array, Audio, ClassLabel, Feature, Image, Json, Video, with_feature
-from lading.formats.registry import format_names, is_installed
 
 _PAGE = Path(lading.__file__).parents[2] / "docs/features.md"
 _TENSOR = pa.fixed_shape_tensor(pa.float32(), (2,))

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from lading.content.image import extract_frame, image_info
+from lading._core.content.image import extract_frame, image_info
 from lading.errors import BadReference
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lading.arrow.json_text import canonical, dumps, dumps_each, loads
+from lading._core.arrow.json_text import canonical, dumps, dumps_each, loads
 from lading.errors import DataError
 
 _texts = st.text(st.characters(exclude_categories=()), max_size=8)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.content.digests import DatasetDigest, sample_digests
-from lading.manifest.values import Manifest, from_json, lookup, merge, shards_table, to_json, validate
+from lading._core.content.digests import DatasetDigest, sample_digests
+from lading._core.manifest.values import Manifest, from_json, lookup, merge, shards_table, to_json, validate
 
 _OPTIONS: list[dict[str, Any]] = [
     {},

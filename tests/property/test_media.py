@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.media import MediaReader, MediaWriter
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from media import document, without_bytes
 
 _BYTES = st.one_of(

@@ -14,13 +14,13 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import lading
-from lading.arrow.views import is_bytes, is_text
-from lading.content.digests import DatasetDigest, sample_digests
-from lading.dataset.writing.writer import DatasetWriter
+from lading._core.arrow.views import is_bytes, is_text
+from lading._core.content.digests import DatasetDigest, sample_digests
+from lading._core.dataset.writing.writer import DatasetWriter
+from lading._core.features.types import Array, with_feature
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, Unrepresentable
-from lading.features.types import Array, with_feature
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 
 _NAMES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="/\0"), max_size=4).filter(
     lambda name: name.lower() not in ("__key__", "__url__", "__local_path__")

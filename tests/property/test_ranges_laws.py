@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.storage.fetch_plan import FetchPlan, plan_ranges
+from lading._core.storage.fetch_plan import FetchPlan, plan_ranges
 
 RANGES = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 40)), max_size=30)
 GAPS, LIMITS = st.integers(0, 30), st.integers(1, 120)

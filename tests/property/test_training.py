@@ -15,11 +15,11 @@ import pytest
 
 import lading
 from covering import covering
-from lading.dataset.dataset import Dataset
+from lading._core.dataset.dataset import Dataset
+from lading._core.features.items import INTERLEAVED_SCHEMA
+from lading._core.train.order import Shuffle
 from lading.errors import UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
 from lading.testing import assert_exact_resume
-from lading.train.order import Shuffle
 from step_cases import CASES, ROWS, SOURCES, plain_rows, write_sources
 from train_sources import COUNT, DOCUMENT_SOURCES, DOCUMENTS, SAMPLE_SOURCES, SAMPLES, contents, write
 from training import Job, given, keys, planned, ranks, resumed

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import file_size_limit
-from lading.arrow.byte_ranges import ByteRanges
+from lading._core.arrow.byte_ranges import ByteRanges
+from lading._core.storage import appender
+from lading._core.storage.base import Buffer, MappedFile, WritesBehind
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
 from lading.errors import CorruptShard, LadingError, StoreError
-from lading.storage import appender
-from lading.storage.base import Buffer, MappedFile, WritesBehind
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
 
 STORE = LocalStore()
 BODY = np.random.default_rng(0).bytes(40_000)

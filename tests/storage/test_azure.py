@@ -19,9 +19,9 @@ import pytest
 from obstore.store import AzureStore
 
 import lading
+from lading._core.storage.base import Store
+from lading._core.storage.objects import ObjectStore
 from lading.errors import DestinationExists
-from lading.storage.base import Store
-from lading.storage.objects import ObjectStore
 from object_store_tests import ObjectStoreTests
 
 _PROGRAM = os.environ.get("LADING_AZURITE")

@@ -6,8 +6,8 @@ from threading import Event
 
 import pytest
 
+from lading._core.storage.background import Background
 from lading.errors import StoreError
-from lading.storage.background import Background
 
 
 def test_what_follows_waits_for_what_came_before_and_is_left_out_if_that_failed() -> None:

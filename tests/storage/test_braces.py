@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lading._core.storage.braces import expand_braces
 from lading.errors import UsageError
-from lading.storage.braces import expand_braces
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from lading.arrow.byte_ranges import ByteRanges
-from lading.storage.base import NativePath, Store, write_file, writes_behind
-from lading.storage.checksum import Checksum, file_checksum, file_checksums, with_checksum
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.wrappers import CountingStore
+from lading._core.arrow.byte_ranges import ByteRanges
+from lading._core.storage.base import NativePath, Store, write_file, writes_behind
+from lading._core.storage.checksum import Checksum, file_checksum, file_checksums, with_checksum
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.wrappers import CountingStore
 
 BODY = np.random.default_rng(0).bytes(5_000_000)
 EXPECTED = xxhash.xxh3_64(BODY).hexdigest()

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from lading._core.storage.descriptors import allowed_files, close_unused
+from lading._core.storage.local import LocalMap, LocalStore
 from lading.errors import CorruptShard, ShortRead
-from lading.storage.descriptors import allowed_files, close_unused
-from lading.storage.local import LocalMap, LocalStore
 
 _FILES = 72
 

@@ -11,12 +11,12 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile
 
-from lading.storage.base import Store
-from lading.storage.fsspec import FsspecStore
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.retries import Retries
-from lading.storage.wrappers import CountingStore, RetryingStore, WrappedStore
+from lading._core.storage.base import Store
+from lading._core.storage.fsspec import FsspecStore
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.retries import Retries
+from lading._core.storage.wrappers import CountingStore, RetryingStore, WrappedStore
 from lading.testing import StoreTests
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lading.storage.extents import EXTENTS_SCHEMA, NO_ROWS, ExtentSums
+from lading._core.storage.extents import EXTENTS_SCHEMA, NO_ROWS, ExtentSums
 
 BODY = np.random.default_rng(0).bytes(2_000_000)
 
@@ -98,7 +98,7 @@ def test_what_nobody_told_of_has_no_extents() -> None:
 @pytest.mark.parametrize("size", [100, 20_000])
 def test_bytes_that_are_not_told_of_are_a_fault_of_who_writes(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They came into the checksum of small rows before them."""
-    monkeypatch.setattr("lading.storage.extents._ALONE_ROWS", 0)
+    monkeypatch.setattr("lading._core.storage.extents._ALONE_ROWS", 0)
     taken = ExtentSums()
     taken.mark(np.array([size]), np.array([0]))
     taken.update(memoryview(BODY)[: size + 1])

@@ -14,18 +14,18 @@ import pyarrow as pa
 import pytest
 
 from cost import costs_at_most
-from lading.arrow.byte_ranges import as_file
-from lading.arrow.references import CODECS, FileEntry, files_of, make_refs, unpack, with_files
-from lading.content.image import extract_frame
+from lading._core.arrow.byte_ranges import as_file
+from lading._core.arrow.references import CODECS, FileEntry, files_of, make_refs, unpack, with_files
+from lading._core.content.image import extract_frame
+from lading._core.storage.base import Buffer, Store
+from lading._core.storage.fetch import Fetcher, OnError, materialise
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.windows import results_in_windows
+from lading._core.storage.wrappers import WrappedStore
 from lading.errors import BadReference, CorruptShard
 from lading.limits import Limits
-from lading.storage.base import Buffer, Store
-from lading.storage.fetch import Fetcher, OnError, materialise
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.windows import results_in_windows
-from lading.storage.wrappers import WrappedStore
 from lading.testing import CountingStore
 
 BODY = bytes(range(256)) * 40

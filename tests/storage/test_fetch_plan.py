@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lading._core.storage.fetch_plan import FetchPlan, plan_ranges
 from lading.errors import BadReference
-from lading.storage.fetch_plan import FetchPlan, plan_ranges
 
 
 def plan(ranges: list[tuple[int, int]], *, gap: int = 0, limit: int = 1 << 30) -> FetchPlan:

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 from faults import file_size_limit
-from lading.arrow.views import from_ranges
+from lading._core.arrow.views import from_ranges
+from lading._core.storage.base import Mapper, NativePath, Seals
+from lading._core.storage.local import LocalStore, maps_of
 from lading.errors import CorruptShard, NotFound, ShortRead, StoreError
-from lading.storage.base import Mapper, NativePath, Seals
-from lading.storage.local import LocalStore, maps_of
 
 STORE = LocalStore()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.nearby_ranges import NearbyRanges
 from lading.errors import ShortRead
-from lading.storage.memory import MemoryStore
-from lading.storage.nearby_ranges import NearbyRanges
 from lading.testing import CountingStore
 
 DATA = np.random.default_rng(0).integers(0, 256, 1 << 20, np.uint8).tobytes()

@@ -15,13 +15,13 @@ from obstore.store import S3Store
 
 import lading
 from fault_proxy import fault_proxy
+from lading._core.storage.base import Store, write_file
+from lading._core.storage.credentials import profile_options
+from lading._core.storage.fsspec import FsspecStore
+from lading._core.storage.object_errors import may_pass
+from lading._core.storage.objects import ObjectStore
+from lading._core.storage.stores import resolve
 from lading.errors import NotFound, StoreError, UsageError
-from lading.storage.base import Store, write_file
-from lading.storage.credentials import profile_options
-from lading.storage.fsspec import FsspecStore
-from lading.storage.object_errors import may_pass
-from lading.storage.objects import ObjectStore
-from lading.storage.stores import resolve
 from object_server import BUCKET, environment, options
 from object_store_tests import ObjectStoreTests
 from tars import tar_of
@@ -124,7 +124,7 @@ def test_shards_that_were_listed_take_no_head(server: str, raw: S3Store) -> None
 
 _FORK = f"""
 import os, sys
-from lading.storage.stores import resolve
+from lading._core.storage.stores import resolve
 store, path = resolve("{_LEAD}forked")
 BEFORE
 if (child := os.fork()) == 0:
@@ -202,7 +202,7 @@ import lading
 from lading.compat.mosaicml import StreamingDataset
 
 remote, local = "{_LEAD}mds", sys.argv[1]
-copy, dataset = lading.LocalCopy(local + "/copy", remote=remote), lading.open(remote)
+copy, dataset = lading.compat.mosaicml.LocalCopy(local + "/copy", remote=remote), lading.open(remote)
 touched = copy[0]["n"], dataset[0]["n"]
 training = StreamingDataset(remote=remote, local=local + "/training", shuffle=True, batch_size=4)
 for data in (copy, dataset, training):

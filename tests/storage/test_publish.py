@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from lading._core.storage.base import FileInfo, write_file
+from lading._core.storage.objects import ObjectStore
+from lading._core.storage.publish import Finished, publish_list
 from lading.errors import DestinationExists, NotFound
-from lading.storage.base import FileInfo, write_file
-from lading.storage.objects import ObjectStore
-from lading.storage.publish import Finished, publish_list
 from object_server import BUCKET, options
 
 _NEW = {

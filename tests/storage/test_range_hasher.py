@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.arrow.references import FileEntry, Refs, make_refs, unpack
+from lading._core.arrow.references import FileEntry, Refs, make_refs, unpack
+from lading._core.storage.local import LocalMap, LocalStore
+from lading._core.storage.range_hasher import HashedValues, HashingWalk, RangeHasher
 from lading.errors import CorruptShard
-from lading.storage.local import LocalMap, LocalStore
-from lading.storage.range_hasher import HashedValues, HashingWalk, RangeHasher
 
 BODY = np.random.default_rng(5).bytes(3 << 20)
 MB, HEADER = 1 << 20, 512

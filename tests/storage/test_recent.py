@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lading.arrow.references import FileEntry
-from lading.storage.recent import RecentBytes
+from lading._core.arrow.references import FileEntry
+from lading._core.storage.recent import RecentBytes
 
 FILE, OTHER = FileEntry("far://a.tar", size_bytes=100), FileEntry("far://a.tar", size_bytes=90)
 DATA = bytes(range(100))

@@ -14,11 +14,11 @@ from obstore.store import S3Store
 
 import lading
 from fault_proxy import BEFORE, KINDS, fault_proxy
+from lading._core.storage.base import write_file
+from lading._core.storage.objects import ObjectStore
+from lading._core.storage.retries import Retries
+from lading._core.storage.stores import Stores
 from lading.errors import StoreError
-from lading.storage.base import write_file
-from lading.storage.objects import ObjectStore
-from lading.storage.retries import Retries
-from lading.storage.stores import Stores
 from object_server import BUCKET, options
 
 _DATA = os.urandom(100_000)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lading._core.storage.roots import Roots, folder_of, sibling_path
 from lading.errors import BadReference, UsageError
-from lading.storage.roots import Roots, folder_of, sibling_path
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/a/b.tar", "s3://bucket/a/..b/c.tar", "s3://bucket/a"])

@@ -17,13 +17,13 @@ import pytest
 import xxhash
 
 from faults import file_size_limit
+from lading._core.storage.base import Buffer, Creates, FileInfo, write_file
+from lading._core.storage.cached import CachedStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.shard_cache import ShardCache, find_cache, make_cache
+from lading._core.storage.stores import Stores, resolve
+from lading._core.storage.wrappers import CountingStore, WrappedStore
 from lading.errors import CorruptShard, ShortRead, StoreError, UsageError
-from lading.storage.base import Buffer, Creates, FileInfo, write_file
-from lading.storage.cached import CachedStore
-from lading.storage.memory import MemoryStore
-from lading.storage.shard_cache import ShardCache, find_cache, make_cache
-from lading.storage.stores import Stores, resolve
-from lading.storage.wrappers import CountingStore, WrappedStore
 
 _SIZE = 100_000
 _URL = "s3://bucket/train/00000.tar"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from lading.storage.base import Buffer, Sink
-from lading.storage.memory import MemoryStore
-from lading.storage.sink_file import GatheringFile, SinkFile
+from lading._core.storage.base import Buffer, Sink
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.sink_file import GatheringFile, SinkFile
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [1, 2, 3], [60_000, 60_000, 5], [70_000, 1, 70_000], [1, 70_000, 1]])

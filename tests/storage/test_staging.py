@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from lading._core.storage.base import temporary_name, unfinished
+from lading._core.storage.local import LocalStore
+from lading._core.storage.lock import lock_file
+from lading._core.storage.staging import stage_folder, sweep_files, sweep_stale
 from lading.errors import StoreError, UsageError
-from lading.storage.base import temporary_name, unfinished
-from lading.storage.local import LocalStore
-from lading.storage.lock import lock_file
-from lading.storage.staging import stage_folder, sweep_files, sweep_stale
 
 _BUILDER = """
 import sys, time
-from lading.storage.local import LocalStore
-from lading.storage.staging import stage_folder
+from lading._core.storage.local import LocalStore
+from lading._core.storage.staging import stage_folder
 staged = stage_folder(sys.argv[1])
 sink = LocalStore().put_stream(staged.path + "/shard")
 sink.write([b"half"])

@@ -16,13 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 import lading
-from lading.cli.main import app
+from lading._core.cli.main import app
+from lading._core.jobs.spec import Conversion
+from lading._core.storage.fsspec import FsspecStore
+from lading._core.storage.objects import ObjectStore
+from lading._core.storage.store_options import by_prefix, for_fsspec, for_obstore, of_url
+from lading._core.storage.stores import Stores, resolve
 from lading.errors import LadingError, StoreError, UsageError
-from lading.jobs.spec import Conversion
-from lading.storage.fsspec import FsspecStore
-from lading.storage.objects import ObjectStore
-from lading.storage.store_options import by_prefix, for_fsspec, for_obstore, of_url
-from lading.storage.stores import Stores, resolve
 from object_server import BUCKET, options
 
 _SECRET = "never-to-be-shown"

@@ -13,13 +13,13 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractBufferedFile
 
+from lading._core.storage.fsspec import FsspecStore
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.retries import Retries
+from lading._core.storage.stores import Stores, is_local, resolve
+from lading._core.storage.wrappers import CountingStore, RetryingStore
 from lading.errors import LadingError, MissingExtra, NotFound, ShortRead, StoreError, UsageError
-from lading.storage.fsspec import FsspecStore
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.retries import Retries
-from lading.storage.stores import Stores, is_local, resolve
-from lading.storage.wrappers import CountingStore, RetryingStore
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_is_local_stays_so_when_it_is_wrapped() -> None:
 @pytest.mark.soak
 def test_opening_imports_no_backend_and_starts_no_thread() -> None:
     code = (
-        "import sys, threading; from lading.storage.stores import resolve; resolve('s3://b/x'); resolve('memory://x');"
+        "import sys, threading; from lading._core.storage.stores import resolve; resolve('s3://b/x'); resolve('memory://x');"
         "assert threading.active_count() == 1;"
         "assert not {'fsspec.asyn', 's3fs', 'aiohttp', 'obstore'} & set(sys.modules)"
     )

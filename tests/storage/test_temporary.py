@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from lading._core.storage import temporary
+from lading._core.storage.temporary import temporary_folder, writing
 from lading.errors import StoreError
-from lading.storage import temporary
-from lading.storage.temporary import temporary_folder, writing
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from lading.storage.temporary import temporary_folder
+from lading._core.storage.temporary import temporary_folder
 with temporary_folder() as folder:
     Path(folder, "rows").write_bytes(bytes(1000))
     print(folder, flush=True)

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from lading.storage.threads import Running, Threads
+from lading._core.storage.threads import Running, Threads
 
 
 def test_tasks_are_done_in_their_order() -> None:
@@ -87,7 +87,7 @@ def test_threads_end_with_a_pool_that_nobody_stopped() -> None:
 @pytest.mark.soak
 def test_the_process_ends_without_them() -> None:
     script = (
-        "import threading; from lading.storage.threads import Threads\n"
+        "import threading; from lading._core.storage.threads import Threads\n"
         "threads = Threads(2, 'test')\n"
         "threads.submit(threading.Event().wait)\n"
         "threads.submit(threading.Event().wait)\n"

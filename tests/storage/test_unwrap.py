@@ -7,9 +7,9 @@ import random
 
 import pytest
 
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.unwrap import UnwrappedFile
 from lading.errors import BadReference, CorruptShard
-from lading.storage.memory import MemoryStore
-from lading.storage.unwrap import UnwrappedFile
 
 BODY = random.Random(7).randbytes(3_000_000)
 

@@ -10,9 +10,9 @@ import pytest
 
 import lading
 from fault_proxy import KINDS, fault_proxy
+from lading._core.storage.stores import Stores, resolve
+from lading._core.storage.web import WebStore
 from lading.errors import CorruptShard, MissingExtra, NotFound, ShortRead, SourceNotFound, StoreError, UsageError
-from lading.storage.stores import Stores, resolve
-from lading.storage.web import WebStore
 from range_server import RangeServer, range_server
 from tars import tar_of
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.arrow.byte_ranges import ByteRanges
+from lading._core.arrow.byte_ranges import ByteRanges
+from lading._core.storage.local import LocalMap, LocalStore
+from lading._core.storage.windows import results_in_windows
 from lading.errors import CorruptShard
-from lading.storage.local import LocalMap, LocalStore
-from lading.storage.windows import results_in_windows
 
 BODY = np.random.default_rng(3).bytes(3 << 20)
 

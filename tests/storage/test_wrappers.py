@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from lading._core.storage.base import Buffer, FileInfo, Mapper, NativePath
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.retries import Retries
+from lading._core.storage.wrappers import CountingStore, RetryingStore, WrappedStore
 from lading.errors import NotFound, ShortRead, StoreError
-from lading.storage.base import Buffer, FileInfo, Mapper, NativePath
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.retries import Retries
-from lading.storage.wrappers import CountingStore, RetryingStore, WrappedStore
 
 _FILES = {"a": b"0123456789", "b/c": b"xyz"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lading.storage.base import FileInfo
-from lading.storage.objects import ObjectStore
+from lading._core.storage.base import FileInfo
+from lading._core.storage.objects import ObjectStore
 
 __all__ = ["DyingStore", "Killed"]
 

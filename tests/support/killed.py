@@ -104,8 +104,8 @@ if __name__ == "__main__":
     import obstore
 
     import lading
-    from lading.formats.registry import all_formats
-    from lading.jobs import schedule, tasks
+    from lading._core.formats.registry import all_formats
+    from lading._core.jobs import schedule, tasks
 
     list(all_formats())  # once, not in each child
     assert lading.convert, "imported here too"

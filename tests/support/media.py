@@ -11,8 +11,8 @@ from typing import Any
 
 import zstandard
 
+from lading._core.media.reader import MediaReader, RecordReader
 from lading.media import WarcReader
-from lading.media.reader import MediaReader, RecordReader
 
 __all__ = ["document", "frame", "golden_documents", "medium", "pictures", "reader_of", "without_bytes"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import obstore
 import pytest
 
-from lading.storage.base import Store
+from lading._core.storage.base import Store
 from lading.testing import StoreTests
 
 __all__ = ["ObjectStoreTests"]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lading
-from lading.features.items import INTERLEAVED_SCHEMA
+from lading._core.features.items import INTERLEAVED_SCHEMA
 from tars import tar_of
 
 __all__ = ["COUNT", "DOCUMENTS", "DOCUMENT_SOURCES", "SAMPLES", "SAMPLE_SOURCES", "contents", "write"]

@@ -9,7 +9,7 @@ from itertools import islice, zip_longest
 from typing import Any
 
 import lading
-from lading.train.loader import Loader
+from lading._core.train.loader import Loader
 
 __all__ = ["Job", "given", "keys", "planned", "ranks", "resumed"]
 

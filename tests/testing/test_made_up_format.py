@@ -21,11 +21,10 @@ import pytest
 from numpy.typing import NDArray
 
 import lading
-from lading.arrow import views
-from lading.arrow.references import FileEntry, make_refs, with_files
-from lading.errors import CorruptShard, Unrepresentable, UsageError
-from lading.formats import registry
-from lading.formats.base import (
+from lading._core.arrow import views
+from lading._core.arrow.references import FileEntry, make_refs, with_files
+from lading._core.formats import registry
+from lading._core.formats.base import (
     DEFAULT_SCAN,
     AnyFormat,
     Format,
@@ -37,8 +36,9 @@ from lading.formats.base import (
     ShardReader,
     ShardWriter,
 )
-from lading.storage.base import Sink
-from lading.storage.memory import MemoryStore
+from lading._core.storage.base import Sink
+from lading._core.storage.memory import MemoryStore
+from lading.errors import CorruptShard, Unrepresentable, UsageError
 from lading.testing import FormatTests
 from lading.testing.format import write_shard
 

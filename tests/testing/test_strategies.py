@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from lading.features.items import INTERLEAVED_SCHEMA, is_interleaved_schema, sample_starts
+from lading._core.features.items import INTERLEAVED_SCHEMA, is_interleaved_schema, sample_starts
 from lading.testing import strategies
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lading.train.collate import collated, put_sample, samples_of
+from lading._core.train.collate import collated, put_sample, samples_of
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ import pytest
 from PIL import Image as Pillow
 
 import lading
+from lading._core.features.types import Encoded, Feature, with_feature
+from lading._core.train.columns import ColumnMaker, Recipe
 from lading.errors import DataError, UsageError
 from lading.features import Array, ClassLabel, Image, Json, Sequence, Struct, Text, Value, Video
-from lading.features.types import Encoded, Feature, with_feature
-from lading.train.columns import ColumnMaker, Recipe
 
 
 def _column(values: Any, kind: pa.DataType, feature: Feature | None = None) -> pa.Table:

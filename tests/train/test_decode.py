@@ -13,9 +13,9 @@ import pytest
 from PIL import Image as Pillow
 from PIL import ImageOps
 
+from lading._core.train.decode import as_pixels, as_sound, as_tensors, decoder_of, frames
 from lading.errors import DataError, FunctionError, MissingExtra, UsageError
 from lading.features import Audio, Image
-from lading.train.decode import as_pixels, as_sound, as_tensors, decoder_of, frames
 
 _RNG = np.random.default_rng(1)
 _PIXELS = np.asarray(Pillow.fromarray(_RNG.integers(0, 256, (6, 8, 3), np.uint8)).resize((80, 60), 2))

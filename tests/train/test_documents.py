@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import lading
-from lading.dataset.dataset import Dataset
+from lading._core.dataset.dataset import Dataset
 from tars import tar_of
 from train_sources import COUNT, DOCUMENT_SOURCES, DOCUMENTS, contents, write
 

@@ -20,15 +20,15 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.storage.base import Buffer
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import WrappedStore
+from lading._core.train.loader import Loader
+from lading._core.train.order import Order, Shuffle
+from lading._core.train.reading import Chunk, EpochReader
+from lading._core.train.share import Share
 from lading.errors import CorruptShard, DataError, FunctionError, LadingError, StoreError, UsageError
-from lading.storage.base import Buffer
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import WrappedStore
-from lading.train.loader import Loader
-from lading.train.order import Order, Shuffle
-from lading.train.reading import Chunk, EpochReader
-from lading.train.share import Share
 
 _COUNT = 240
 _BYTES = 3000

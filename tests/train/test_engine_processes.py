@@ -151,9 +151,9 @@ _READ = """
 import os, sys, tempfile, threading
 from pathlib import Path
 import lading
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import WrappedStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import WrappedStore
 
 class Silent(WrappedStore):
     request_bytes = 1 << 20

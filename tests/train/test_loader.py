@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 import lading
+from lading._core.train.loader import Loader
 from lading.errors import DataError, FunctionError, UsageError
-from lading.train.loader import Loader
 from training import given, keys, ranks
 
 _COUNT = 53
@@ -362,7 +362,7 @@ def test_a_loop_that_was_given_all_batches_is_over(texts: Path) -> None:
 
 
 def test_columns_of_documents_are_their_fields_and_items() -> None:
-    documents = lading.open(str(resources.files("lading.data") / "docs-00000.tar"))
+    documents = lading.open(str(resources.files("lading._core.data") / "docs-00000.tar"))
 
     def batch(*names: str) -> Any:
         return next(iter(lading.loader(documents, 6, columns=names, decode=False)))

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lading
-from lading.dataset.dataset import Dataset
+from lading._core.dataset.dataset import Dataset
+from lading._core.train.mixing import Proportions
 from lading.errors import DataError, UsageError
-from lading.train.mixing import Proportions
 from training import Job, keys, resumed
 
 _WEIGHTS = st.lists(st.one_of(st.just(0.0), st.floats(0.01, 9)), min_size=1, max_size=6).filter(any)
@@ -152,7 +152,7 @@ def test_columns_that_a_source_lacks_are_none(sources: dict[str, Dataset]) -> No
 
 @pytest.fixture(scope="module")
 def documents() -> Dataset:
-    return lading.open(str(resources.files("lading.data") / "docs-00000.tar"))
+    return lading.open(str(resources.files("lading._core.data") / "docs-00000.tar"))
 
 
 def _plain(sample: dict[str, Any]) -> dict[str, Any]:

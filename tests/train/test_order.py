@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lading._core.train.order import Order, Shuffle
 from lading.errors import UsageError
-from lading.train.order import Order, Shuffle
 
 _SHUFFLES = st.one_of(
     st.just(Shuffle("none")),

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lading
+from lading._core.train.packing import Packer
 from lading.errors import DataError, FunctionError, UsageError
-from lading.train.packing import Packer
 
 _COUNT, _END = 60, 9999
 _METHODS = ("split", "best-fit")
@@ -314,7 +314,7 @@ def _prompt(sample: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def documents() -> lading.Dataset:
-    folder = str(resources.files("lading.data"))
+    folder = str(resources.files("lading._core.data"))
     return lading.open([f"{folder}/docs-00000.tar", f"{folder}/docs-00001.tar"])
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.train.permutation import Permutation, derived_key
+from lading._core.train.permutation import Permutation, derived_key
 
 
 @given(count=st.integers(0, 5000), seed=st.integers(0, 2**64))

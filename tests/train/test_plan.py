@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 import lading
-from lading.dataset.layout import Layout
+from lading._core.dataset.layout import Layout
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import CountingStore
+from lading._core.train.columns import ColumnMaker, Recipe
+from lading._core.train.feed import DatasetFeed, resolved
+from lading._core.train.order import Shuffle
+from lading._core.train.plan import _planned, plan
+from lading._core.train.reading import EpochReader, Reading
+from lading._core.train.share import Share
 from lading.errors import UsageError
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore
-from lading.train.columns import ColumnMaker, Recipe
-from lading.train.feed import DatasetFeed, resolved
-from lading.train.order import Shuffle
-from lading.train.plan import _planned, plan
-from lading.train.reading import EpochReader, Reading
-from lading.train.share import Share
 
 _COUNT, _BYTES, _SHARDS = 600, 20_000, 6
 _FORMATS = ("webdataset", "mds", "mds-zstd", "arrow", "arrow-zstd", "parquet")

@@ -20,8 +20,8 @@ import pytest
 from PIL import Image
 
 import lading
+from lading._core.train.processes import Failed
 from lading.errors import FunctionError, StoreError, UsageError
-from lading.train.processes import Failed
 from processes import children, open_files, wait_until_gone
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
@@ -173,7 +173,7 @@ def test_a_worker_that_is_killed_is_an_error(numbers: Path) -> None:
 
 @pytest.mark.soak
 def test_a_worker_that_stands_still_is_an_error(numbers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lading.train.processes._GRACE_S", 0.0)
+    monkeypatch.setattr("lading._core.train.processes._GRACE_S", 0.0)
     before = children(os.getpid())
     loop = iter(lading.loader(numbers, 4, workers=1, timeout=2))
     next(loop)

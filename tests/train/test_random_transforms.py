@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import lading
+from lading._core.train.loader import Loader
 from lading.testing import assert_exact_resume
-from lading.train.loader import Loader
 from numbered import COUNT, write_numbered
 
 

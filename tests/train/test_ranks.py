@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import lading
+from lading._core.train.ranks import cores_of_rank, rank_and_world_size
+from lading._core.train.reading import Reading
 from lading.errors import UsageError
-from lading.train.ranks import cores_of_rank, rank_and_world_size
-from lading.train.reading import Reading
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,8 @@ def test_what_is_no_rank_is_refused(rank: Any, world: Any, environment: Mapping[
 @pytest.mark.soak
 def test_nothing_is_imported_or_initialised() -> None:
     script = (
-        "import sys; from lading.train.ranks import rank_and_world_size as f; f(); assert 'torch' not in sys.modules"
+        "import sys; from lading._core.train import ranks; ranks.rank_and_world_size(); "
+        "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
 

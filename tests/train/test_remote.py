@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import lading
+from lading._core.storage.base import Buffer
+from lading._core.storage.fsspec import FsspecStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.retries import Retries
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import CountingStore, RetryingStore, WrappedStore
+from lading._core.train.order import Shuffle
 from lading.errors import StoreError
-from lading.storage.base import Buffer
-from lading.storage.fsspec import FsspecStore
-from lading.storage.memory import MemoryStore
-from lading.storage.retries import Retries
-from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore, RetryingStore, WrappedStore
-from lading.train.order import Shuffle
 
 _COUNT, _BYTES, _SHARDS, _BATCH = 160, 100_000, 16, 8
 _RANGES = ("webdataset", "mds", "arrow", "jsonl")

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.train.share import Last, Share
+from lading._core.train.share import Last, Share
 
 _LASTS = st.sampled_from(["short", "pad", "drop"])
 

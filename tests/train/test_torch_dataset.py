@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import lading
+from lading._core.train.loader import Loader
 from lading.errors import UsageError
-from lading.train.loader import Loader
 from numbered import write_numbered
 
 torch = pytest.importorskip("torch")

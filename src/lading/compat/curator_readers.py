@@ -18,8 +18,22 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from lading.arrow.align import align_table, union_schema
-from lading.arrow.references import files_of, is_ref
+from lading._core.arrow.align import align_table, union_schema
+from lading._core.arrow.references import files_of, is_ref
+from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.source.open import open_dataset
+from lading._core.features.items import (
+    INTERLEAVED_SCHEMA,
+    LINEAGE_KEY,
+    RESERVED,
+    format_source_ref,
+    parse_source_ref,
+    sample_starts,
+    split_rows,
+)
+from lading._core.storage.roots import folder_of
+from lading._core.storage.stores import Stores, resolve
+from lading._core.units import parse_bytes
 from lading.compat.curator_schema import target_schema, warn_of_both
 from lading.compat.curator_stages import (
     CompositeStage,
@@ -29,22 +43,8 @@ from lading.compat.curator_stages import (
     storage_options,
     stores_of,
 )
-from lading.dataset.dataset import Dataset
-from lading.dataset.source.open import open_dataset
 from lading.errors import MissingExtra, SourceNotFound, errors_at
-from lading.features.items import (
-    INTERLEAVED_SCHEMA,
-    LINEAGE_KEY,
-    RESERVED,
-    format_source_ref,
-    parse_source_ref,
-    sample_starts,
-    split_rows,
-)
 from lading.options import InterleavedOptions
-from lading.storage.roots import folder_of
-from lading.storage.stores import Stores, resolve
-from lading.units import parse_bytes
 
 __all__ = [
     "InterleavedParquetReader",

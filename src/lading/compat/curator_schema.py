@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from lading.arrow.align import align_table as align_strictly
-from lading.arrow.align import reconcile_schema
-from lading.features.items import INTERLEAVED_SCHEMA
+from lading._core.arrow.align import align_table as align_strictly
+from lading._core.arrow.align import reconcile_schema
+from lading._core.features.items import INTERLEAVED_SCHEMA
 
 __all__ = ["SchemaOverrides", "align_table", "resolve_schema", "target_schema", "warn_of_both"]
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from lading._core.features.items import INTERLEAVED_SCHEMA
+from lading._core.storage.fsspec import FsspecStore
+from lading._core.storage.stores import Stores
 from lading.errors import UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
-from lading.storage.fsspec import FsspecStore
-from lading.storage.stores import Stores
 
 __all__ = ["CompositeStage", "FileGroupTask", "InterleavedBatch", "ProcessingStage", "storage_options", "stores_of"]
 

@@ -18,27 +18,27 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading.arrow.align import align_table
-from lading.arrow.rebatch import joined
-from lading.arrow.references import is_ref
-from lading.arrow.views import present
+from lading._core.arrow.align import align_table
+from lading._core.arrow.rebatch import joined
+from lading._core.arrow.references import is_ref
+from lading._core.arrow.views import present
+from lading._core.dataset.writing.writer import DatasetWriter
+from lading._core.features.items import LINEAGE_KEY, MEANT_NULLS_KEY, lineage_of
+from lading._core.formats.registry import get_format
+from lading._core.interleaved.references import Follower
+from lading._core.interleaved.rows import followed
+from lading._core.manifest.commit import check_destination
+from lading._core.pipeline.batch import Batch
+from lading._core.pipeline.fetch import fetched_parts
+from lading._core.storage.base import native_path, store_errors
+from lading._core.storage.fetch import Fetcher, write_errors
+from lading._core.storage.roots import folder_of
+from lading._core.storage.stores import is_local, named_folder, resolve
 from lading.compat.curator_readers import without_references
 from lading.compat.curator_schema import target_schema, warn_of_both
 from lading.compat.curator_stages import FileGroupTask, InterleavedBatch, ProcessingStage, storage_options, stores_of
-from lading.dataset.writing.writer import DatasetWriter
 from lading.errors import BadReference, DestinationExists, UsageError, errors_at
-from lading.features.items import LINEAGE_KEY, MEANT_NULLS_KEY, lineage_of
-from lading.formats.registry import get_format
-from lading.interleaved.references import Follower
-from lading.interleaved.rows import followed
-from lading.manifest.commit import check_destination
 from lading.options import OnError
-from lading.pipeline.batch import Batch
-from lading.pipeline.fetch import fetched_parts
-from lading.storage.base import native_path, store_errors
-from lading.storage.fetch import Fetcher, write_errors
-from lading.storage.roots import folder_of
-from lading.storage.stores import is_local, named_folder, resolve
 
 __all__ = ["InterleavedParquetWriterStage", "InterleavedWebdatasetWriterStage"]
 

@@ -1,7 +1,7 @@
 """Steps of a pipeline of datatrove: readers and writers of datasets in any format, and of media archives.
 
 Each step is called as `step(data, rank, world_size)`, so it stands in a pipeline of datatrove's executors, next to
-datatrove's own steps. Media archives are those of `lading.media`, and the same bytes as datatrove's.
+datatrove's own steps. Media archives are those of `_core.media`, and the same bytes as datatrove's.
 
     pipeline = [LadingReader("mint/*.tar"), filter, LadingWriter("filtered", format="parquet", view="interleaved")]
     pipeline = [JsonlReader("documents/"), ZstdReader("media/", workers=4), filter, ZstdWriter("filtered/")]
@@ -34,7 +34,26 @@ import pyarrow as pa
 from fsspec.core import url_to_fs
 from fsspec.implementations.dirfs import DirFileSystem
 
-from lading.arrow.rows import Encoders, rows_to_batch
+from lading._core.arrow.rows import Encoders, rows_to_batch
+from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.order.chosen import ChosenSamples
+from lading._core.dataset.shards.iteration import Batching
+from lading._core.dataset.shards.shards import Shards
+from lading._core.dataset.source.open import open_dataset, open_shards, read_of
+from lading._core.dataset.source.source import Source
+from lading._core.dataset.steps.base import Step
+from lading._core.dataset.values.python_values import samples_as_dicts
+from lading._core.dataset.writing.outcomes import Outcomes
+from lading._core.dataset.writing.writer import DatasetWriter
+from lading._core.features.items import INTERLEAVED_SCHEMA, lineage_of
+from lading._core.media.ahead import Pace, map_ahead
+from lading._core.media.documents import Location, get, media_of, put, put_location
+from lading._core.media.files import Names
+from lading._core.media.reader import MediaReader, RecordReader
+from lading._core.media.warc import WarcReader
+from lading._core.media.writer import Packer, check_level
+from lading._core.storage.fsspec import FsspecStore
+from lading._core.storage.stores import Stores
 from lading.compat.documents import (
     document_of_items,
     document_of_row,
@@ -43,26 +62,7 @@ from lading.compat.documents import (
     row_of_document,
 )
 from lading.compat.output_files import OutputFile, OutputFiles
-from lading.dataset.dataset import Dataset
-from lading.dataset.order.chosen import ChosenSamples
-from lading.dataset.shards.iteration import Batching
-from lading.dataset.shards.shards import Shards
-from lading.dataset.source.open import open_dataset, open_shards, read_of
-from lading.dataset.source.source import Source
-from lading.dataset.steps.base import Step
-from lading.dataset.values.python_values import samples_as_dicts
-from lading.dataset.writing.outcomes import Outcomes
-from lading.dataset.writing.writer import DatasetWriter
 from lading.errors import LadingError, UsageError, missing_extra
-from lading.features.items import INTERLEAVED_SCHEMA, lineage_of
-from lading.media.ahead import Pace, map_ahead
-from lading.media.documents import Location, get, media_of, put, put_location
-from lading.media.files import Names
-from lading.media.reader import MediaReader, RecordReader
-from lading.media.warc import WarcReader
-from lading.media.writer import Packer, check_level
-from lading.storage.fsspec import FsspecStore
-from lading.storage.stores import Stores
 
 __all__ = [
     "BaseMediaWriter",
@@ -852,7 +852,7 @@ class BinaryReaderThreaded(PipelineStep):
 
 
 class _ArchiveReader(BinaryReaderThreaded):
-    """A reader of `lading.media` as a step."""
+    """A reader of `_core.media` as a step."""
 
     @abstractmethod
     def _opened(self) -> RecordReader:

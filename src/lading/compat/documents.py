@@ -20,13 +20,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lading.arrow import json_text
-from lading.content.media_info import media_info
+from lading._core.arrow import json_text
+from lading._core.content.media_info import media_info
+from lading._core.features.items import KEY, METADATA_POSITION, RESERVED, content_type_of
+from lading._core.features.types import Audio, Image, Video, feature_of
+from lading._core.interleaved.documents import MODALITIES
+from lading._core.media.documents import get, media_of
 from lading.errors import DataError
-from lading.features.items import KEY, METADATA_POSITION, RESERVED, content_type_of
-from lading.features.types import Audio, Image, Video, feature_of
-from lading.interleaved.documents import MODALITIES
-from lading.media.documents import get, media_of
 
 __all__ = ["document_of_items", "document_of_row", "items_of_document", "media_types", "row_of_document"]
 

@@ -16,17 +16,17 @@ from itertools import accumulate
 from threading import Lock
 from typing import Any, Self
 
+from lading._core.dataset.shards.shard import items_at
+from lading._core.manifest.unfinished import refuse_unfinished
+from lading._core.secret_urls import shown
+from lading._core.storage.roots import real_place
+from lading._core.storage.store_options import with_cache
+from lading._core.storage.stores import Stores, resolve
 from lading.compat.mds_shards import MDSShard, shards_of_index
 from lading.compat.reader import FileInfo
 from lading.compat.remote import Remote
-from lading.dataset.shards.shard import items_at
 from lading.errors import DataError, NotFound, SourceNotFound
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.manifest.unfinished import refuse_unfinished
-from lading.secret_urls import shown
-from lading.storage.roots import real_place
-from lading.storage.store_options import with_cache
-from lading.storage.stores import Stores, resolve
 
 __all__ = ["LocalCopy"]
 
@@ -39,7 +39,7 @@ class LocalCopy(Sequence[dict[str, Any]]):
     """A folder with `index.json` and some of its shards: a cache whose shards are fetched, and can be evicted.
 
     Example:
-        copy = lading.LocalCopy("cache", "train", remote="s3://bucket/set")
+        copy = lading.compat.mosaicml.LocalCopy("cache", "train", remote="s3://bucket/set")
         copy[0]  # fetches the shard of this sample
         copy.shards[0].evict()
 

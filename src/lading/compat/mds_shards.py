@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Final, Self, overload
 import numpy as np
 import orjson
 
+from lading._core.content.media_files import open_image
+from lading._core.formats.base import ShardFile, parse_options
+from lading._core.formats.mds.format import Entry, EntryFile, MdsReader, ReadOptions, parse_entry, read_mds_index
+from lading._core.storage.local import LocalStore
 from lading.compat.reader import FileInfo, Reader, entry_arguments
 from lading.compat.remote import Remote
-from lading.content.media_files import open_image
 from lading.errors import DataError, NotFound, UsageError, errors_at
-from lading.formats.base import ShardFile, parse_options
-from lading.formats.mds.format import Entry, EntryFile, MdsReader, ReadOptions, parse_entry, read_mds_index
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.local import LocalStore
 
 __all__ = [
     "CSVReader",
@@ -249,7 +249,7 @@ class MDSShard(Reader):
         self.__dict__.update(state, _reader=None, _lock=RLock())
 
     def __repr__(self) -> str:
-        return f"<lading.MDSShard {self.path_of(self.raw_data)}, {self.samples} samples>"
+        return f"<lading.compat.mosaicml.MDSShard {self.path_of(self.raw_data)}, {self.samples} samples>"
 
 
 class MDSReader(MDSShard):

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from lading.dataset.writing.writer import DatasetWriter
+from lading._core.dataset.writing.writer import DatasetWriter
 from lading.errors import MissingField, UsageError
 
 __all__ = ["MDSWriter"]
@@ -54,11 +54,11 @@ class MDSWriter:
     ) -> None:
         if not isinstance(out, (str, os.PathLike)):
             raise UsageError("a dataset is written to one place", found=f"out={out!r}",
-                             advice="Write to the remote; `lading.LocalCopy(local, remote=remote)` makes a local copy.",
+                             advice="Write to the remote; `LocalCopy(local, remote=remote)` makes a local copy.",
                              )  # fmt: skip
         if keep_local:
             raise UsageError("there is no local copy of what is uploaded", found="keep_local=True",
-                             advice="Afterwards, `lading.LocalCopy(local, remote=out)` makes one.")  # fmt: skip
+                             advice="Afterwards, `LocalCopy(local, remote=out)` makes one.")  # fmt: skip
         if list(hashes or ()) != sorted(set(hashes or ())):
             raise UsageError("hashes must be unique and sorted", found=f"hashes={hashes!r}")
         self.columns = dict(columns)

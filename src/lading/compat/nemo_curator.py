@@ -16,7 +16,8 @@ Source: nemo-curator 1.4.0, stages/interleaved/io.
 
 from __future__ import annotations
 
-from lading.arrow.align import reconcile_schema
+from lading._core.arrow.align import reconcile_schema
+from lading._core.features.items import INTERLEAVED_SCHEMA, RESERVED
 from lading.compat.curator_readers import (
     InterleavedParquetReader,
     InterleavedParquetReaderStage,
@@ -26,7 +27,6 @@ from lading.compat.curator_readers import (
 from lading.compat.curator_schema import align_table, resolve_schema
 from lading.compat.curator_stages import FileGroupTask, InterleavedBatch
 from lading.compat.curator_writers import InterleavedParquetWriterStage, InterleavedWebdatasetWriterStage
-from lading.features.items import INTERLEAVED_SCHEMA, RESERVED
 
 __all__ = [
     "INTERLEAVED_SCHEMA",

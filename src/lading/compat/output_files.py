@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
+from lading._core.media.files import ArchiveFile, name_inside
+from lading._core.storage.background import Background
+from lading._core.storage.base import Buffer, Store
+from lading._core.storage.staging import sweep_files
+from lading._core.storage.stores import Stores, is_local, resolve
 from lading.errors import StoreError, UsageError
-from lading.media.files import ArchiveFile, name_inside
-from lading.storage.background import Background
-from lading.storage.base import Buffer, Store
-from lading.storage.staging import sweep_files
-from lading.storage.stores import Stores, is_local, resolve
 
 __all__ = ["OutputFile", "OutputFiles"]
 

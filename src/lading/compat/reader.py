@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Self
 
-from lading.dataset.shards.shard import items_at
+from lading._core.dataset.shards.shard import items_at
+from lading._core.storage.base import store_errors
+from lading._core.units import parse_bytes
 from lading.errors import BadReference, DataError, NotFound, UsageError
-from lading.storage.base import store_errors
-from lading.units import parse_bytes
 
 __all__ = ["FileInfo", "Reader", "entry_arguments", "refuse_outside"]
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lading.codecs import new_hash, unpack_file
+from lading._core.codecs import new_hash, unpack_file
+from lading._core.storage.base import Buffer, Store, aborting, store_errors, write_file
+from lading._core.storage.base import FileInfo as StoredFile
+from lading._core.storage.cached import CachedStore
+from lading._core.storage.local import LocalStore
+from lading._core.storage.stores import Stores, resolve
 from lading.compat.reader import FileInfo, refuse_outside
 from lading.errors import LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import Buffer, Store, aborting, store_errors, write_file
-from lading.storage.base import FileInfo as StoredFile
-from lading.storage.cached import CachedStore
-from lading.storage.local import LocalStore
-from lading.storage.stores import Stores, resolve
 
 __all__ = ["Remote"]
 
@@ -53,7 +53,7 @@ class Remote:
             folder: local folder of the split.
             raw: the unpacked file.
             packed: the compressed file; None if there is none.
-            compression: name in `lading.codecs` of the compression.
+            compression: name in `_core.codecs` of the compression.
 
         Raises:
             NotFound: a file is missing here and at the URL.

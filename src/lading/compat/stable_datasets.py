@@ -5,7 +5,7 @@
     meta = write_sharded_arrow_cache(generator, features, folder)
 
 Source: stable-datasets at b20399a (cache.py, schema.py), before folder names depended on a storage format. Caches are
-written by `lading.caches` in the layout of later versions; fingerprints and folder names are those of this one.
+written by `_core.caches` in the layout of later versions; fingerprints and folder names are those of this one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import pyarrow as pa
 
 from lading import caches
 from lading import features as logical
+from lading._core.caches.layout import older_fingerprint, older_spelling, schema_of
+from lading._core.features.encode import plain_item
+from lading._core.features.types import Array3D, ClassLabel, Feature, Image, Sequence, Value, encode
 from lading.caches import CacheMeta
-from lading.caches.layout import older_fingerprint, older_spelling, schema_of
 from lading.errors import SidecarMismatch
-from lading.features.encode import plain_item
-from lading.features.types import Array3D, ClassLabel, Feature, Image, Sequence, Value, encode
 
 __all__ = [
     "DEFAULT_SHARD_SIZE_BYTES",

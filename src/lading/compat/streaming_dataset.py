@@ -24,19 +24,19 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lading._core.dataset.shards.shard import items_at
+from lading._core.storage.stores import Stores
+from lading._core.train.order import Order, Shuffle
+from lading._core.train.permutation import Permutation, derived_key
+from lading._core.train.ranks import rank_and_world_size
+from lading._core.train.share import Share
 from lading.compat.local_copy import LocalCopy
-from lading.dataset.shards.shard import items_at
 from lading.errors import UsageError, missing_extra
-from lading.storage.stores import Stores
-from lading.train.order import Order, Shuffle
-from lading.train.permutation import Permutation, derived_key
-from lading.train.ranks import rank_and_world_size
-from lading.train.share import Share
 
 try:
     from torch.utils.data import IterableDataset
 
-    from lading.train.torch_dataset import Loops, loop_of_worker
+    from lading._core.train.torch_dataset import Loops, loop_of_worker
 except ImportError as error:
     raise missing_extra(error, "this needs PyTorch", "torch", "Install it: pip install torch.") from error
 
@@ -72,8 +72,8 @@ class Stream:
         repeat: how many times an epoch has each sample, such as 1.5 or 0.1.
         choose: number of samples of an epoch.
         download_timeout: seconds that a store may be silent.
-        validate_hash: as for `lading.LocalCopy`.
-        keep_zip: as for `lading.LocalCopy`.
+        validate_hash: as for `lading.compat.mosaicml.LocalCopy`.
+        keep_zip: as for `lading.compat.mosaicml.LocalCopy`.
 
     Raises:
         UsageError: two of `proportion`, `repeat` and `choose`, or a negative one; or there is no folder.
@@ -214,7 +214,7 @@ class StreamingDataset(IterableDataset[dict[str, Any]]):
         return ceil(self.epoch_size / self._world_size)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return samples by their numbers, as `lading.LocalCopy`."""
+        """Return samples by their numbers, as `lading.compat.mosaicml.LocalCopy`."""
         return items_at(range(self.num_samples), index, self.get_item)
 
     def get_item(self, sample_id: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 # So that a failing assertion of the kit shows its values; it must be said before the modules are loaded.
 pytest.register_assert_rewrite("lading.testing.store", "lading.testing.format")
 
-from lading.storage.wrappers import CountingStore  # noqa: E402 - see above
+from lading._core.storage.wrappers import CountingStore  # noqa: E402 - see above
 from lading.testing.format import FormatTests  # noqa: E402 - see above
 from lading.testing.resume import assert_exact_resume  # noqa: E402 - see above
 from lading.testing.store import StoreTests  # noqa: E402 - see above

@@ -20,14 +20,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lading.arrow import views
-from lading.arrow.references import CODECS, FileEntry, files_of, is_ref, unpack
-from lading.codecs import decode_range, stream_decoder
+from lading._core.arrow import views
+from lading._core.arrow.references import CODECS, FileEntry, files_of, is_ref, unpack
+from lading._core.codecs import decode_range, stream_decoder
+from lading._core.formats.base import AnyFormat, Level, Scan, ShardFacts, ShardFile, ShardReader
+from lading._core.storage.base import Store
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.wrappers import CountingStore
 from lading.errors import LadingError, NotFound, Unrepresentable, UsageError
-from lading.formats.base import AnyFormat, Level, Scan, ShardFacts, ShardFile, ShardReader
-from lading.storage.base import Store
-from lading.storage.memory import MemoryStore
-from lading.storage.wrappers import CountingStore
 
 __all__ = ["FormatTests", "Written", "read_rows", "write_shard"]
 
@@ -152,7 +152,7 @@ def _payload_bytes(batch: pa.RecordBatch) -> int:
 
 
 class FormatTests:
-    """The contract of `lading.formats.base`, for one format.
+    """The contract of `_core.formats.base`, for one format.
 
     Attributes:
         fmt: the format.

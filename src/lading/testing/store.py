@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
+from lading._core.storage.base import FileInfo, Mapper, Store
 from lading.errors import CorruptShard, DestinationExists, NotFound, ShortRead, StoreError
-from lading.storage.base import FileInfo, Mapper, Store
 
 __all__ = ["StoreTests"]
 
@@ -43,7 +43,7 @@ _NAMES = (
 
 
 class StoreTests:
-    """The contract of `lading.storage.base.Store`. Paths are `root` and a name below it."""
+    """The contract of `_core.storage.base.Store`. Paths are `root` and a name below it."""
 
     @pytest.fixture
     def store(self) -> Store:

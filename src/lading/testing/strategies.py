@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lading._core.features.items import INTERLEAVED_SCHEMA, METADATA_POSITION
 from lading.errors import missing_extra
-from lading.features.items import INTERLEAVED_SCHEMA, METADATA_POSITION
 
 try:
     from hypothesis import strategies as st
@@ -122,7 +122,7 @@ def sample_tables(
 def interleaved_tables(
     *, max_samples: int = 5, dots: bool = True, slashes: bool = True, bytes_missing: bool = False
 ) -> SearchStrategy[pa.Table]:
-    """Tables of interleaved items (`lading.features.items.INTERLEAVED_SCHEMA`), rows of a sample together and in order.
+    """Tables of interleaved items (`_core.features.items.INTERLEAVED_SCHEMA`), rows of a sample together and in order.
 
     A sample has a metadata row or not, then texts and images at ascending positions, with gaps. `source_ref` and
     `materialize_error` are null.

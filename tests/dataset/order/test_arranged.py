@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 import lading
 from in_process import by_tasks
-from lading.arrow.references import FileEntry, concat, files_of, make_refs, unpack, with_files
-from lading.dataset.order import arranged
-from lading.dataset.order.arranged import Arranged, Spool
-from lading.dataset.order.numbers import random_order
-from lading.dataset.transform.portion import Origin
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore
+from lading._core.arrow.references import FileEntry, concat, files_of, make_refs, unpack, with_files
+from lading._core.dataset.order import arranged
+from lading._core.dataset.order.arranged import Arranged, Spool
+from lading._core.dataset.order.numbers import random_order
+from lading._core.dataset.transform.portion import Origin
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import CountingStore
 from tars import tar_of
 
 
@@ -89,7 +89,7 @@ def test_samples_of_one_id_stay_two() -> None:
 @pytest.mark.parametrize("kind", ["parquet", "tar", "tar.gz"])
 def test_a_shuffle_through_a_temporary_file(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arranged, "HELD_BYTES", 10_000)
-    monkeypatch.setattr(sys.modules["lading.jobs.schedule"], "ALONE_BYTES", 0)
+    monkeypatch.setattr(sys.modules["lading._core.jobs.schedule"], "ALONE_BYTES", 0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     (tmp_path / "in").mkdir()

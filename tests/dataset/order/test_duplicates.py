@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lading.dataset.order.duplicates import DuplicateFinder
+from lading._core.dataset.order.duplicates import DuplicateFinder
 
 
 def _found(hashes: np.ndarray, held_bytes: int, *, keep_last: bool = False) -> tuple[np.ndarray, np.ndarray, int]:

@@ -169,7 +169,7 @@ def test_the_plain_computation_is_written(source: Path, name: str, tmp_path: Pat
 def test_any_number_of_workers_writes_the_same_bytes(
     source: Path, name: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["lading.jobs.schedule"], "ALONE_BYTES", 0)
+    monkeypatch.setattr(sys.modules["lading._core.jobs.schedule"], "ALONE_BYTES", 0)
 
     def files(folder: Path) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}

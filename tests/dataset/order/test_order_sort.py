@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lading.dataset.order.order_sort import sorted_places
+from lading._core.dataset.order.order_sort import sorted_places
 from lading.errors import UsageError
 
 _ROWS = st.lists(

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import lading
+from lading._core.storage.fsspec import FsspecStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.shard_cache import find_cache
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import CountingStore
 from lading.compat.mosaicml import LocalCopy
 from lading.errors import UsageError
-from lading.storage.fsspec import FsspecStore
-from lading.storage.memory import MemoryStore
-from lading.storage.shard_cache import find_cache
-from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore
 
 _COUNT, _BYTES, _SHARDS = 60, 5000, 3
 _FORMATS = ("webdataset", "mds", "arrow", "parquet", "jsonl", "mds-zstd")
@@ -139,7 +139,7 @@ def test_a_conversion_reads_through_it(far: CountingStore, tmp_path: Path) -> No
 
 
 def test_tasks_read_parts_of_a_large_shard_from_one_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lading.jobs.tasks.ALONE_BYTES", 0)
+    monkeypatch.setattr("lading._core.jobs.tasks.ALONE_BYTES", 0)
     far = CountingStore(_Remote({}))
     with lading.writer("far://mds", format="mds", stores=Stores({"far://": far})) as writer:
         for number in range(_COUNT):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import lading
 from golden_cases import Golden
-from lading.dataset.shards.open_views import OpenViews
+from lading._core.dataset.shards.open_views import OpenViews
 
 
 def test_shards_are_given_away_from_the_least_recently_used(golden: Golden) -> None:

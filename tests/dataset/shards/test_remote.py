@@ -21,11 +21,11 @@ from PIL import Image
 
 import lading
 from documents import documents
-from lading.arrow.references import files_of, with_files
+from lading._core.arrow.references import files_of, with_files
+from lading._core.storage.fsspec import FsspecStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import BadReference, CorruptShard
-from lading.storage.fsspec import FsspecStore
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from lading.testing import CountingStore
 from tars import tar_of
 
@@ -256,7 +256,7 @@ def test_an_error_in_a_later_column_names_its_own_row(far: CountingStore, store:
     unpinned = [replace(file, version="") for file in files_of(batch.schema)]
     batch = pa.RecordBatch.from_arrays(batch.columns, schema=with_files(batch.schema, unpinned))
     with pytest.raises(BadReference) as raised:
-        lading.materialise(batch, stores=Stores({"far://": far}))
+        lading.features.materialise(batch, stores=Stores({"far://": far}))
     assert (raised.value.row, raised.value.column) == (COUNT - 1, "txt")
 
 
@@ -265,7 +265,7 @@ def test_bytes_of_a_file_that_was_replaced_are_an_error(far: CountingStore, stor
     [whole] = store.get_ranges(_tar(store), [(0, store.head(_tar(store)).size_bytes)])
     store.put(_tar(store), bytes(whole))
     with pytest.raises(CorruptShard, match="replaced") as raised:
-        lading.materialise(batch, stores=Stores({"far://": far}))
+        lading.features.materialise(batch, stores=Stores({"far://": far}))
     assert raised.value.file == _tar(store)
 
 

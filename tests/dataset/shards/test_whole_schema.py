@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.dataset.shards import whole_schema
-from lading.storage.memory import MemoryStore
+from lading._core.dataset.shards import whole_schema
+from lading._core.storage.memory import MemoryStore
 from tars import tar_of
 
 _TABLES = [
@@ -122,7 +122,7 @@ class _Counted(MemoryStore):
 
 
 def test_a_manifest_takes_no_further_request(tmp_path: Path) -> None:
-    from lading.storage.stores import Stores
+    from lading._core.storage.stores import Stores
 
     store = _Counted()
     stores = Stores({"far://": store})

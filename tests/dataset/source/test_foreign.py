@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from lading._core.storage.base import Store, write_file
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, UnknownFormat, UsageError
-from lading.storage.base import Store, write_file
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from lading.testing import CountingStore
 from numbered import read_numbers as read
 from tars import tar_of

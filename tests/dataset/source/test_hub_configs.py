@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 import lading
-from lading.cli.main import app
-from lading.dataset.source.hub_configs import HubConfig, read_configs
+from lading._core.cli.main import app
+from lading._core.dataset.source.hub_configs import HubConfig, read_configs
+from lading._core.storage.base import write_file
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, SeveralSplits, SourceNotFound, UnknownFormat, UsageError
-from lading.storage.base import write_file
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from lading.testing import CountingStore
 from numbered import read_numbers as read
 

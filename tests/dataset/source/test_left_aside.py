@@ -12,11 +12,11 @@ from pyarrow import feather
 from typer.testing import CliRunner
 
 import lading
-from lading.cli.main import app
+from lading._core.cli.main import app
+from lading._core.storage.base import write_file
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import SourceNotFound
-from lading.storage.base import write_file
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from tars import tar_of
 
 WORDS = "files with names that begin with _ or ., left out"

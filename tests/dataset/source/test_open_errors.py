@@ -19,10 +19,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import lading
 from golden_cases import Golden
+from lading._core.storage.fsspec import FsspecStore
+from lading._core.storage.retries import Retries
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, MissingExtra, SourceNotFound, StoreError, UnknownFormat
-from lading.storage.fsspec import FsspecStore
-from lading.storage.retries import Retries
-from lading.storage.stores import Stores
 from tars import tar_of
 
 # https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md

@@ -6,11 +6,11 @@ import fsspec
 import pytest
 
 import lading
+from lading._core.storage.base import Store, write_file
+from lading._core.storage.fsspec import FsspecStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import CorruptShard
-from lading.storage.base import Store, write_file
-from lading.storage.fsspec import FsspecStore
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from lading.testing import CountingStore
 from tars import tar_of
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 import lading
+from lading._core.dataset.source.open import open_shards
+from lading._core.dataset.source.source import list_source
+from lading._core.features.types import Value
+from lading._core.secret_urls import shown, whole
+from lading._core.storage.base import FileInfo
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import WrappedStore
 from lading.caches import write_cache
-from lading.dataset.source.open import open_shards
-from lading.dataset.source.source import list_source
 from lading.errors import LadingError, SourceNotFound, StoreError, UnknownFormat, UsageError
-from lading.features.types import Value
-from lading.secret_urls import shown, whole
-from lading.storage.base import FileInfo
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import WrappedStore
 from lading.testing import CountingStore
 
 

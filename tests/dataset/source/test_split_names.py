@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 import lading
-from lading.cli.main import app
-from lading.dataset.source.split_names import splits_of_names
+from lading._core.cli.main import app
+from lading._core.dataset.source.split_names import splits_of_names
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import SeveralSplits, SourceNotFound, UnknownFormat, UsageError
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from numbered import read_numbers as read
 from tars import tar_of
 

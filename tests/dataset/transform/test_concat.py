@@ -17,11 +17,11 @@ import pytest
 
 import lading
 from in_process import by_tasks
-from lading.arrow.references import is_ref
+from lading._core.arrow.references import is_ref
+from lading._core.storage.base import write_file
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, SchemaMismatch, UsageError
-from lading.storage.base import write_file
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from lading.testing import CountingStore
 from tars import tar_of
 

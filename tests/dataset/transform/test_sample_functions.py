@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 import lading
-from lading.content.media_files import AudioFile
+from lading._core.content.media_files import AudioFile
 from lading.errors import DataError, FunctionError, Unrepresentable, UsageError
 from lading.features import ClassLabel
 from lading.features import Image as ImageFeature

@@ -13,11 +13,11 @@ import pytest
 from PIL import Image
 
 import lading
-from lading.content.field_paths import FieldPath, parse_field
-from lading.dataset.values.field_values import columns_of, field_type, field_values
+from lading._core.content.field_paths import FieldPath, parse_field
+from lading._core.dataset.values.field_values import columns_of, field_type, field_values
+from lading._core.features.types import Json, with_feature
+from lading._core.storage.fetch import Fetcher
 from lading.errors import DataError, UsageError
-from lading.features.types import Json, with_feature
-from lading.storage.fetch import Fetcher
 from tars import tar_of
 
 META: list[dict[str, Any]] = [

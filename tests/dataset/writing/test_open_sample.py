@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.arrow.references import files_of, unpack
+from lading._core.arrow.references import files_of, unpack
+from lading._core.pipeline.seen_ids import SeenIds, long_hashes
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, SchemaMismatch, UsageError
-from lading.pipeline.seen_ids import SeenIds, long_hashes
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 
 FORMATS = ["webdataset", "parquet", "arrow", "mds", "media_archive"]
 SCHEMA = pa.schema(

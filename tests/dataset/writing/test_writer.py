@@ -17,12 +17,10 @@ import pytest
 
 import lading
 from cost import costs_at_most
-from lading.arrow.references import FileEntry, files_of, is_ref, make_refs, unpack, with_files
-from lading.caches import write_cache
-from lading.dataset.writing.writer import DatasetWriter
-from lading.errors import DestinationExists, DuplicateField, SchemaMismatch, StoreError, Unrepresentable, UsageError
-from lading.features.encode import npy_bytes
-from lading.features.types import (
+from lading._core.arrow.references import FileEntry, files_of, is_ref, make_refs, unpack, with_files
+from lading._core.dataset.writing.writer import DatasetWriter
+from lading._core.features.encode import npy_bytes
+from lading._core.features.types import (
     Array,
     Bytes,
     ClassLabel,
@@ -35,22 +33,24 @@ from lading.features.types import (
     Value,
     with_feature,
 )
-from lading.formats.base import ShardFacts, ShardWriter
-from lading.formats.registry import get_format
-from lading.interleaved.tar_writer import Roles
+from lading._core.formats.base import ShardFacts, ShardWriter
+from lading._core.formats.registry import get_format
+from lading._core.interleaved.tar_writer import Roles
+from lading._core.manifest.files import ShardTables
+from lading._core.pipeline.batch import Batch
+from lading._core.pipeline.cutting import Cut
+from lading._core.pipeline.finished import FinishedShard, FinishedShards, Part, ShardSums
+from lading._core.pipeline.open_shard import BuildFolder
+from lading._core.pipeline.shard_kind import ShardKind
+from lading._core.pipeline.write import PartWriter, write_rows
+from lading._core.storage.background import Background
+from lading._core.storage.fetch import Fetcher
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading.caches import write_cache
+from lading.errors import DestinationExists, DuplicateField, SchemaMismatch, StoreError, Unrepresentable, UsageError
 from lading.limits import DEFAULT_LIMITS
-from lading.manifest.files import ShardTables
-from lading.pipeline.batch import Batch
-from lading.pipeline.cutting import Cut
-from lading.pipeline.finished import FinishedShard, FinishedShards, Part, ShardSums
-from lading.pipeline.open_shard import BuildFolder
-from lading.pipeline.shard_kind import ShardKind
-from lading.pipeline.write import PartWriter, write_rows
-from lading.storage.background import Background
-from lading.storage.fetch import Fetcher
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 
 FORMATS = ("webdataset", "parquet")
 
@@ -949,7 +949,7 @@ def test_an_error_of_the_last_step_names_the_destination_as_it_was_told(
     written(tmp_path / "out", "parquet", [{"n": 0}])
     writer = lading.writer("out", format="parquet", overwrite=True)
     writer.write({"n": 1})
-    monkeypatch.setattr("lading.storage.local._RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows
+    monkeypatch.setattr("lading._core.storage.local._RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows
     with pytest.raises(StoreError, match=r"^out: this file system cannot exchange"):
         writer.close()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lading.formats import layout_findings
-from lading.formats.arrow.blocks import Body, find_blocks
-from lading.formats.arrow.check import find_layout_findings, longest_column
-from lading.formats.base import ShardFile
-from lading.storage.local import LocalStore
+from lading._core.formats import layout_findings
+from lading._core.formats.arrow.blocks import Body, find_blocks
+from lading._core.formats.arrow.check import find_layout_findings, longest_column
+from lading._core.formats.base import ShardFile
+from lading._core.storage.local import LocalStore
 
 _MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lading._core.formats.arrow.format import FORMAT
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.storage.memory import MemoryStore
 from lading.errors import Unrepresentable
-from lading.formats.arrow.format import FORMAT
-from lading.formats.base import Scan, ShardFile
 from lading.limits import DEFAULT_LIMITS
-from lading.storage.memory import MemoryStore
 
 
 def _written(table: pa.Table, **options: Any) -> int:

@@ -15,7 +15,7 @@ from pyarrow import feather
 import lading
 from arrow_files import arrow_bytes
 from golden_cases import Golden
-from lading.arrow.ipc import Footer, parse_footer
+from lading._core.arrow.ipc import Footer, parse_footer
 from lading.errors import CorruptShard, DataError
 
 _TABLE = pa.table(

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 from arrow_files import arrow_bytes
-from lading.arrow.references import FILES_KEY, FileEntry, RefType, with_files
+from lading._core.arrow.references import FILES_KEY, FileEntry, RefType, with_files
+from lading._core.features.types import ClassLabel, Image, with_feature
+from lading._core.formats.arrow.format import FORMAT, ArrowReader
+from lading._core.formats.base import AnyFormat, Scan, ShardFacts, ShardFile
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.wrappers import CountingStore
 from lading.errors import SchemaMismatch, Unrepresentable, UsageError
-from lading.features.types import ClassLabel, Image, with_feature
-from lading.formats.arrow.format import FORMAT, ArrowReader
-from lading.formats.base import AnyFormat, Scan, ShardFacts, ShardFile
-from lading.storage.memory import MemoryStore
-from lading.storage.wrappers import CountingStore
 from lading.testing.format import FormatTests
 
 

@@ -17,10 +17,10 @@ import pytest
 
 import lading
 from arrow_files import arrow_bytes
-from lading.dataset.shards import random_access
+from lading._core.dataset.shards import random_access
+from lading._core.features.types import ClassLabel, with_feature
+from lading._core.formats.arrow import blocks, gather, reader
 from lading.errors import LadingError, SchemaMismatch
-from lading.features.types import ClassLabel, with_feature
-from lading.formats.arrow import blocks, gather, reader
 from watched import forget_peak, peak_mb
 
 BATCHES, ROWS = 40, 30

@@ -15,9 +15,9 @@ import lading
 from golden_cases import Golden, View, case_names, load_spec, load_views
 from golden_compare import compare_samples
 from hostile import Judge
+from lading._core.features.types import Array, ClassLabel, Image, Struct, Value, feature_of
+from lading._core.features.types import Sequence as ListOf
 from lading.errors import LadingError, UsageError
-from lading.features.types import Array, ClassLabel, Image, Struct, Value, feature_of
-from lading.features.types import Sequence as ListOf
 
 _FAMILIES = ("hostile-arrow-shards", "hostile-hf-disk")
 _CASES = [

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 import lading
 from arrow_files import arrow_bytes
+from lading._core.formats.arrow import blocks, reader, rows
+from lading._core.formats.arrow.format import FORMAT
+from lading._core.formats.base import ShardFile
+from lading._core.storage.local import LocalStore
 from lading.errors import CorruptShard
-from lading.formats.arrow import blocks, reader, rows
-from lading.formats.arrow.format import FORMAT
-from lading.formats.base import ShardFile
-from lading.storage.local import LocalStore
 
 ROWS = 30
 PLAIN = [

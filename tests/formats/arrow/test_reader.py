@@ -16,10 +16,17 @@ import pytest
 
 import lading
 from arrow_files import arrow_bytes
-from lading.arrow.ipc import parse_footer
-from lading.arrow.references import is_ref
-from lading.dataset.shards.iteration import shard_batches
-from lading.dataset.source.open import open_shards
+from lading._core.arrow.ipc import parse_footer
+from lading._core.arrow.references import is_ref
+from lading._core.dataset.shards.iteration import shard_batches
+from lading._core.dataset.source.open import open_shards
+from lading._core.formats.arrow import blocks
+from lading._core.formats.arrow.format import FORMAT, ArrowReader
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import CountingStore
 from lading.errors import (
     CorruptShard,
     DataError,
@@ -32,14 +39,7 @@ from lading.errors import (
     StoreError,
     UsageError,
 )
-from lading.formats.arrow import blocks
-from lading.formats.arrow.format import FORMAT, ArrowReader
-from lading.formats.base import Scan, ShardFile
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore
 from registered import NamedType
 from watched import forget_peak, peak_mb
 

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-import lading.formats.registry
+import lading._core.formats.registry
 from arrow_files import arrow_bytes
+from lading._core.formats.arrow.format import FORMAT, ArrowReader
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.storage.memory import MemoryStore
 from lading.errors import LadingError, Unrepresentable
-from lading.formats.arrow.format import FORMAT, ArrowReader
-from lading.formats.base import Scan, ShardFile
-from lading.storage.memory import MemoryStore
 
 _INTERVAL = pa.month_day_nano_interval()
 _NESTED = {
@@ -111,7 +111,7 @@ def test_an_arrow_schema_in_parquet(unit: str) -> None:
     with pq.ParquetWriter(sink, table.schema, store_schema=False) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({b"ARROW:schema": told})
-    fmt = lading.formats.registry.get_format("parquet")
+    fmt = lading._core.formats.registry.get_format("parquet")
     source = ShardFile(MemoryStore({"s.parquet": sink.getvalue()}), "s.parquet")
     found = fmt.open(source, fmt.read_options({})).read(scan=Scan(["a"]))
     assert found.to_pylist() == [{"a": 1}]

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from arrow_files import arrow_bytes
+from lading._core.formats.arrow.format import FORMAT as ARROW
+from lading._core.formats.base import AnyFormat, ShardFile
+from lading._core.formats.parquet.format import FORMAT as PARQUET
+from lading._core.storage.memory import MemoryStore
 from lading.errors import CorruptShard, DataError
-from lading.formats.arrow.format import FORMAT as ARROW
-from lading.formats.base import AnyFormat, ShardFile
-from lading.formats.parquet.format import FORMAT as PARQUET
-from lading.storage.memory import MemoryStore
 
 _TABLE = pa.table({"text": ["a", "b"], "number": pa.array([1, 2], pa.int64())})
 _BITS, _OTHER_BITS = (64).to_bytes(4, "little"), [(bits).to_bytes(4, "little") for bits in (128, 256, 24)]

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lading._core.formats import text_lines
+from lading._core.formats.base import Recovered, Scan, ShardFile
+from lading._core.formats.csv.format import FORMAT, CsvReader
+from lading._core.formats.csv.reader import UNENDED
+from lading._core.storage.memory import MemoryStore
 from lading.errors import CorruptShard, LadingError, SchemaMismatch, UsageError
-from lading.formats import text_lines
-from lading.formats.base import Recovered, Scan, ShardFile
-from lading.formats.csv.format import FORMAT, CsvReader
-from lading.formats.csv.reader import UNENDED
-from lading.storage.memory import MemoryStore
 
 _PLAIN = st.text(st.sampled_from('a5" é'), max_size=6).filter(lambda text: not text.startswith('"'))
 _QUOTED = st.text(st.sampled_from('a5",\n é'), max_size=6).map(lambda text: '"' + text.replace('"', '""') + '"')

@@ -19,15 +19,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cost import costs_at_most
+from lading._core.formats import text_lines
+from lading._core.formats.base import Level, Scan, ShardFile
+from lading._core.formats.csv import recover
+from lading._core.formats.csv.format import FORMAT, CsvReader
+from lading._core.formats.csv.reader import OTHER_DELIMITER, UNENDED
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.wrappers import CountingStore
 from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, SchemaMismatch, UsageError
-from lading.formats import text_lines
-from lading.formats.base import Level, Scan, ShardFile
-from lading.formats.csv import recover
-from lading.formats.csv.format import FORMAT, CsvReader
-from lading.formats.csv.reader import OTHER_DELIMITER, UNENDED
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.memory import MemoryStore
-from lading.storage.wrappers import CountingStore
 
 _ALL = 1 << 40
 _CELL = st.text(st.sampled_from('a,;"\n\té日🎉 0\ufeff'), max_size=8)

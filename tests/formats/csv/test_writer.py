@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lading._core.features.items import INTERLEAVED_SCHEMA
+from lading._core.features.types import Json, Text, with_feature
+from lading._core.formats.base import ShardFile
+from lading._core.formats.csv.format import FORMAT
+from lading._core.storage.memory import MemoryStore
 from lading.errors import Unrepresentable, UsageError
-from lading.features.items import INTERLEAVED_SCHEMA
-from lading.features.types import Json, Text, with_feature
-from lading.formats.base import ShardFile
-from lading.formats.csv.format import FORMAT
 from lading.limits import DEFAULT_LIMITS
-from lading.storage.memory import MemoryStore
 
 
 def write(table: pa.Table, *, batch_rows: int = 3, path: str = "t.csv", **options: Any) -> bytes:

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 import lading
 from cost import costs_at_most
+from lading._core.formats import text_lines
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.jsonl.format import FORMAT, JsonlReader
+from lading._core.storage.memory import MemoryStore
 from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded
-from lading.formats import text_lines
-from lading.formats.base import Scan, ShardFile
-from lading.formats.jsonl.format import FORMAT, JsonlReader
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.memory import MemoryStore
 
 _ALL = 1 << 40
 _TEXT = st.text(st.sampled_from('ab"\\,[]{}\n\té '), max_size=8)

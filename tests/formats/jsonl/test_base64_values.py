@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from lading._core.formats.base import ShardFile
+from lading._core.formats.jsonl.format import FORMAT, ReadOptions
+from lading._core.storage.fetch import Fetcher
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, Unrepresentable
-from lading.formats.base import ShardFile
-from lading.formats.jsonl.format import FORMAT, ReadOptions
-from lading.storage.fetch import Fetcher
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 
 BYTES = [[b"\xff\xd8", b""], [], None, [None, b"\x00"]]
 STRUCTS = [

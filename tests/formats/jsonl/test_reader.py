@@ -17,6 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cost import costs_at_most
+from lading._core.features.types import Json, decode, feature_of
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.jsonl import reader as reader_module
+from lading._core.formats.jsonl.format import FORMAT, JsonlReader
+from lading._core.formats.text_lines import open_text
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.wrappers import CountingStore
 from lading.errors import (
     CorruptShard,
     DuplicateField,
@@ -25,14 +32,7 @@ from lading.errors import (
     SchemaMismatch,
     UsageError,
 )
-from lading.features.types import Json, decode, feature_of
-from lading.formats.base import Scan, ShardFile
-from lading.formats.jsonl import reader as reader_module
-from lading.formats.jsonl.format import FORMAT, JsonlReader
-from lading.formats.text_lines import open_text
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.memory import MemoryStore
-from lading.storage.wrappers import CountingStore
 
 _ALL = 1 << 40
 _NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)

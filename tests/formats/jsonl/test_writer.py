@@ -19,13 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lading
-from lading.content.digests import sample_digests
+from lading._core.content.digests import sample_digests
+from lading._core.features.types import Array, ClassLabel, Feature, Image, Json, Text, Value, with_feature
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.jsonl.format import FORMAT
+from lading._core.storage.memory import MemoryStore
 from lading.errors import SchemaMismatch, Unrepresentable, UsageError
-from lading.features.types import Array, ClassLabel, Feature, Image, Json, Text, Value, with_feature
-from lading.formats.base import Scan, ShardFile
-from lading.formats.jsonl.format import FORMAT
 from lading.limits import DEFAULT_LIMITS
-from lading.storage.memory import MemoryStore
 from registered import NamedType
 
 

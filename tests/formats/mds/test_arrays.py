@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.features.types import Array, feature_of, with_feature
+from lading._core.formats.mds.format import FORMAT
+from lading._core.storage.memory import MemoryStore
 from lading.errors import Unrepresentable, UsageError
-from lading.features.types import Array, feature_of, with_feature
-from lading.formats.mds.format import FORMAT
-from lading.storage.memory import MemoryStore
 
 _VALUES = [np.arange(6, dtype="f4").reshape(2, 3), np.full((300, 1), 7, "f4"), np.arange(4, dtype="f4").reshape(2, 2).T]
 

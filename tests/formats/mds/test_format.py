@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from lading.arrow.references import RefType
-from lading.formats.base import AnyFormat
-from lading.formats.mds.format import FORMAT
+from lading._core.arrow.references import RefType
+from lading._core.formats.base import AnyFormat
+from lading._core.formats.mds.format import FORMAT
 from lading.testing.format import FormatTests
 
 

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 import lading
 from in_process import by_tasks
-from lading.dataset.dataset import Dataset
+from lading._core.dataset.dataset import Dataset
+from lading._core.features.types import Encoded, Json, Text, with_feature
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.mds import lines_writer
+from lading._core.formats.mds.format import FORMAT
+from lading._core.storage.memory import MemoryStore
 from lading.errors import CorruptShard, DataError, LimitExceeded, SidecarMismatch, Unrepresentable, UsageError
-from lading.features.types import Encoded, Json, Text, with_feature
-from lading.formats.base import Scan, ShardFile
-from lading.formats.mds import lines_writer
-from lading.formats.mds.format import FORMAT
-from lading.storage.memory import MemoryStore
 
 _SCHEMA = pa.schema([("text", pa.string()), ("n", pa.int64()), ("f", pa.float64())])
 _KINDS: list[dict[str, Any]] = [
@@ -187,7 +187,7 @@ def test_parts_of_many_writers_are_merged(tmp_path: Path) -> None:
 
 def test_a_copy_knows_both_files_of_a_shard(tmp_path: Path) -> None:
     _write(tmp_path / "new", _table(10), kind="tsv", compression="br:1")
-    [shard] = lading.LocalCopy(tmp_path / "new").shards
+    [shard] = lading.compat.mosaicml.LocalCopy(tmp_path / "new").shards
     assert list(shard) == _rows(tmp_path / "new")
     assert shard.evict() == shard.get_zip_size()
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"_lading", "index.json"}
@@ -245,7 +245,7 @@ def test_columns_that_lines_cannot_hold(kind: str, column: pa.Array, tmp_path: P
 
 
 def test_items_of_documents_are_refused(tmp_path: Path) -> None:
-    schema = lading.features.items.INTERLEAVED_SCHEMA
+    schema = lading._core.features.items.INTERLEAVED_SCHEMA
     rows = pa.Table.from_pylist([{"sample_id": "a", "position": 0, "modality": "text", "text_content": "b"}], schema)
     with (
         pytest.raises(Unrepresentable, match="column 'content'"),

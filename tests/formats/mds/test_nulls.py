@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.features.types import Array, Encoded, Feature, Image, Json, with_feature
 from lading.errors import CorruptShard, Unrepresentable, UsageError
-from lading.features.types import Array, Encoded, Feature, Image, Json, with_feature
 
 _ANY_ARRAY = b"\x08\x04\x02\x01\x02"
 _VALUES: dict[str, tuple[pa.DataType, Feature | None, Any]] = {

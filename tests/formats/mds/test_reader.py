@@ -17,8 +17,11 @@ import pytest
 
 import lading
 from golden_cases import Golden
-from lading.arrow.references import is_ref
-from lading.dataset.source.open import open_shards
+from lading._core.arrow.references import is_ref
+from lading._core.dataset.source.open import open_shards
+from lading._core.features.types import Array, Bytes, Encoded, Image, Json, Text, feature_of
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import (
     BadReference,
     CorruptShard,
@@ -28,9 +31,6 @@ from lading.errors import (
     SourceNotFound,
     UsageError,
 )
-from lading.features.types import Array, Bytes, Encoded, Image, Json, Text, feature_of
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from lading.testing import CountingStore
 
 

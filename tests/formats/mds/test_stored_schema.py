@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.features.encode import npy_bytes
+from lading._core.features.mds_values import encode_mds
+from lading._core.features.types import Array, ClassLabel, Encoded, Feature, Json, Video, feature_of, with_feature
+from lading._core.formats.mds.stored_schema import in_type
 from lading.errors import CorruptShard, DataError
-from lading.features.encode import npy_bytes
-from lading.features.mds_values import encode_mds
-from lading.features.types import Array, ClassLabel, Encoded, Feature, Json, Video, feature_of, with_feature
-from lading.formats.mds.stored_schema import in_type
 
 _TENSOR = pa.fixed_shape_tensor(pa.float32(), (2,))
 

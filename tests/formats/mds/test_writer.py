@@ -14,11 +14,11 @@ import pytest
 
 import lading
 from golden_cases import Golden
+from lading._core.features.types import Array, Text, with_feature
+from lading._core.formats.mds import writer
+from lading._core.formats.mds.format import FORMAT
+from lading._core.storage.memory import MemoryStore
 from lading.errors import DataError, LimitExceeded, MissingExtra, Unrepresentable, UsageError
-from lading.features.types import Array, Text, with_feature
-from lading.formats.mds import writer
-from lading.formats.mds.format import FORMAT
-from lading.storage.memory import MemoryStore
 from lading.testing import CountingStore
 
 _SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])

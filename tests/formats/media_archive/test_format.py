@@ -17,8 +17,14 @@ import zstandard
 
 import lading
 from cost import costs_at_most
-from lading.arrow.references import CODECS, is_ref, unpack
-from lading.dataset.writing.writer import DatasetWriter
+from lading._core.arrow.references import CODECS, is_ref, unpack
+from lading._core.dataset.writing.writer import DatasetWriter
+from lading._core.features.types import Json, with_feature
+from lading._core.formats.documents import BYTES, PLACE, by_number
+from lading._core.formats.media_archive.format import FORMAT
+from lading._core.storage.base import write_file
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores, resolve
 from lading.errors import (
     BadReference,
     CorruptShard,
@@ -28,13 +34,7 @@ from lading.errors import (
     Unrepresentable,
     UsageError,
 )
-from lading.features.types import Json, with_feature
-from lading.formats.documents import BYTES, PLACE, by_number
-from lading.formats.media_archive.format import FORMAT
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import write_file
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores, resolve
 from media import frame, medium, pictures
 from tars import tar_of
 

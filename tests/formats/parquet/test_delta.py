@@ -16,6 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.registry import get_format
+from lading._core.storage.base import write_file
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import (
     BadReference,
     DataError,
@@ -26,12 +32,6 @@ from lading.errors import (
     SourceNotFound,
     UsageError,
 )
-from lading.formats.base import Scan, ShardFile
-from lading.formats.registry import get_format
-from lading.storage.base import write_file
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 
 # PROTOCOL.md, Deletion Vectors, JSON Example 3 (in Spark's native form) and 1. The same rows in the portable form:
 # tests of delta-kernel-rs.

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading.formats.base import Scan, ShardFile
-from lading.formats.parquet.format import FORMAT
-from lading.storage.base import Store
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.parquet.format import FORMAT
+from lading._core.storage.base import Store
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
 
 _GIANT = 96 << 20
 

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lading.arrow.references import FILES_KEY, FileEntry, RefType, with_files
-from lading.arrow.views import from_ranges
+from lading._core.arrow.references import FILES_KEY, FileEntry, RefType, with_files
+from lading._core.arrow.views import from_ranges
+from lading._core.features.types import Image, with_feature
+from lading._core.formats.base import AnyFormat, Scan, ShardFacts, ShardFile
+from lading._core.formats.parquet.format import FORMAT, ParquetReader
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
 from lading.errors import SchemaMismatch, StoreError, Unrepresentable, UsageError
-from lading.features.types import Image, with_feature
-from lading.formats.base import AnyFormat, Scan, ShardFacts, ShardFile
-from lading.formats.parquet.format import FORMAT, ParquetReader
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
 from lading.testing.format import FormatTests
 
 _MB = 1 << 20

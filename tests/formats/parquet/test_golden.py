@@ -14,11 +14,11 @@ import lading
 from golden_cases import Golden, View, case_names, load_views
 from golden_compare import compare_samples
 from hostile import Judge
+from lading._core.features.types import Array, ClassLabel, Image, feature_of
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.parquet.format import FORMAT
+from lading._core.storage.local import LocalStore
 from lading.errors import DataError
-from lading.features.types import Array, ClassLabel, Image, feature_of
-from lading.formats.base import Scan, ShardFile
-from lading.formats.parquet.format import FORMAT
-from lading.storage.local import LocalStore
 
 _CASES = {
     ("interleaved", "parquet-basic"): {"default", "hand"},

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from lading._core.formats.base import Level, Scan, ShardFile
+from lading._core.formats.parquet.format import FORMAT, ParquetReader
+from lading._core.storage.memory import MemoryStore
 from lading.errors import Unrepresentable
-from lading.formats.base import Level, Scan, ShardFile
-from lading.formats.parquet.format import FORMAT, ParquetReader
-from lading.storage.memory import MemoryStore
 
 _EMPTY = b"\x35\x02\x18\x01e\x15\x00\x00"  # an optional group named e with 0 children
 _NESTED = b"\x35\x02\x18\x05outer\x15\x02\x00" + _EMPTY

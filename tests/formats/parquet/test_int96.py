@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.parquet.format import FORMAT, ParquetReader
+from lading._core.storage.memory import MemoryStore
 from lading.errors import Unrepresentable, UsageError
-from lading.formats.base import Scan, ShardFile
-from lading.formats.parquet.format import FORMAT, ParquetReader
-from lading.storage.memory import MemoryStore
 
 _SPARK = {b"org.apache.spark.sql.parquet.row.metadata": b'{"type":"struct","fields":[]}'}
 _FOR_EVER = 253_402_300_799  # 9999-12-31T23:59:59, in seconds

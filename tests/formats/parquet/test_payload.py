@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lading.arrow.views import join, row_bytes
+from lading._core.arrow.views import join, row_bytes
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.parquet.footer import read_footer
+from lading._core.formats.parquet.format import FORMAT, ParquetReader
+from lading._core.formats.parquet.input import Input
+from lading._core.formats.parquet.payload import _hybrid, payload_pages
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
 from lading.errors import CorruptShard, LadingError
-from lading.formats.base import Scan, ShardFile
-from lading.formats.parquet.footer import read_footer
-from lading.formats.parquet.format import FORMAT, ParquetReader
-from lading.formats.parquet.input import Input
-from lading.formats.parquet.payload import _hybrid, payload_pages
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
 from lading.testing import CountingStore
 
 NOISE = np.random.default_rng(5).bytes(200_000)

@@ -21,6 +21,15 @@ from hypothesis import strategies as st
 from pyarrow.parquet import encryption
 
 import lading
+from lading._core.formats.arrow.decode import damage as arrow_damage
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.parquet.footer import chunk_facts
+from lading._core.formats.parquet.format import FORMAT, ParquetReader
+from lading._core.formats.parquet.input import damage as parquet_damage
+from lading._core.storage.base import FileInfo
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.wrappers import CountingStore
 from lading.errors import (
     CorruptShard,
     DataError,
@@ -31,16 +40,7 @@ from lading.errors import (
     StoreError,
     UsageError,
 )
-from lading.formats.arrow.decode import damage as arrow_damage
-from lading.formats.base import Scan, ShardFile
-from lading.formats.parquet.footer import chunk_facts
-from lading.formats.parquet.format import FORMAT, ParquetReader
-from lading.formats.parquet.input import damage as parquet_damage
 from lading.limits import Limits
-from lading.storage.base import FileInfo
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.wrappers import CountingStore
 
 _MB = 1 << 20
 _NOISE = np.random.default_rng(7).bytes(4 * _MB)
@@ -129,7 +129,7 @@ def test_values_that_are_told_once_for_many_are_not_unpacked_at_once(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """100 MB in a file of 100 KB at most, with no risk taken where no header tells sizes: 8 MB a step."""
-    monkeypatch.setattr("lading.formats.parquet.pages._RISK", 1)
+    monkeypatch.setattr("lading._core.formats.parquet.pages._RISK", 1)
     make, options = _TOLD_ONCE[name]
     column = make()
     data = _file(pa.table({"c": column}), compression="zstd", **options)
@@ -203,8 +203,8 @@ def test_watched_row_groups_give_what_others_give(monkeypatch: pytest.MonkeyPatc
     }
     table = pa.table({"n": range(3000), "value": values[column]})
     data = _file(table, data_page_version=version, write_batch_size=16, data_page_size=2000)
-    monkeypatch.setattr("lading.formats.parquet.decode.SAFE_BYTES", 1)
-    monkeypatch.setattr("lading.formats.parquet.decode.STEP_BYTES", 20_000)
+    monkeypatch.setattr("lading._core.formats.parquet.decode.SAFE_BYTES", 1)
+    monkeypatch.setattr("lading._core.formats.parquet.decode.STEP_BYTES", 20_000)
     batches = list(_batches(data, max_bytes=20_000))
     assert pa.Table.from_batches(batches).equals(table)
     assert len(batches) > 5
@@ -764,9 +764,9 @@ def test_bytes_changed_anywhere_end_in_data_or_our_errors(change: bytes, at: int
 _READS_AND_WRITES = """
 import os, sys
 import pyarrow as pa, pyarrow.compute as pc
-from lading.formats.parquet.format import FORMAT
-from lading.formats.base import Scan, ShardFile
-from lading.storage.memory import MemoryStore
+from lading._core.formats.parquet.format import FORMAT
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.storage.memory import MemoryStore
 
 def threads():
     return len(os.listdir("/proc/self/task"))

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lading._core.formats.base import ShardFile
+from lading._core.formats.parquet.input import Input
+from lading._core.formats.parquet.recover import recover_groups
+from lading._core.storage.memory import MemoryStore
 from lading.errors import CorruptShard
-from lading.formats.base import ShardFile
-from lading.formats.parquet.input import Input
-from lading.formats.parquet.recover import recover_groups
 from lading.limits import Limits
-from lading.storage.memory import MemoryStore
 
 
 class _Counted(Input):

@@ -14,13 +14,13 @@ import pytest
 
 import lading
 from golden_cases import Golden
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.registry import find_format
+from lading._core.formats.warc.format import FORMAT
+from lading._core.formats.warc.reader import WarcShardReader
+from lading._core.storage.memory import MemoryStore
 from lading.errors import CorruptShard, LimitExceeded, UsageError
-from lading.formats.base import Scan, ShardFile
-from lading.formats.registry import find_format
-from lading.formats.warc.format import FORMAT
-from lading.formats.warc.reader import WarcShardReader
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.memory import MemoryStore
 
 _ALL = 1 << 40
 

@@ -15,8 +15,8 @@ import pytest
 import zstandard
 
 import lading
+from lading._core.formats.webdataset.walk import CONCATENATED
 from lading.errors import CorruptShard, SidecarMismatch
-from lading.formats.webdataset.walk import CONCATENATED
 from tars import energon_index, tar_of
 
 PARTS = [

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from lading.formats.base import AnyFormat
-from lading.formats.webdataset.format import FORMAT
+from lading._core.formats.base import AnyFormat
+from lading._core.formats.webdataset.format import FORMAT
 from lading.testing.format import FormatTests
 
 _KEY = pa.field("__key__", pa.string())

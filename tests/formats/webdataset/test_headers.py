@@ -13,9 +13,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from lading._core.formats.webdataset.header_writer import END, make_heads
+from lading._core.formats.webdataset.headers import (
+    BLOCK,
+    Cursor,
+    Headers,
+    Window,
+    checksums,
+    is_header,
+    padded,
+    read_member,
+)
 from lading.errors import CorruptShard, LimitExceeded
-from lading.formats.webdataset.header_writer import END, make_heads
-from lading.formats.webdataset.headers import BLOCK, Cursor, Headers, Window, checksums, is_header, padded, read_member
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0/"), min_size=1, max_size=120)
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from golden_cases import Golden
+from lading._core.formats.base import ListedShard, ShardFacts, ShardFile
+from lading._core.formats.webdataset.format import FORMAT
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.wrappers import CountingStore
 from lading.errors import BadReference, DataError, LimitExceeded
-from lading.formats.base import ListedShard, ShardFacts, ShardFile
-from lading.formats.webdataset.format import FORMAT
 from lading.limits import Limits
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.wrappers import CountingStore
 from tars import energon_index, tar_of
 
 KIND = "wids-shard-index-v1"

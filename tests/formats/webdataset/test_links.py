@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import lading
+from lading._core.formats.webdataset import header_walk, walk
 from lading.errors import CorruptShard, SidecarMismatch
-from lading.formats.webdataset import header_walk, walk
 from tars import energon_index, tar_of
 
 

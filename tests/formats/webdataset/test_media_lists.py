@@ -16,11 +16,11 @@ import pytest
 from PIL import Image
 
 import lading
-from lading.arrow import json_text
-from lading.content.media_lists import folded
+from lading._core.arrow import json_text
+from lading._core.content.media_lists import folded
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading.errors import DataError, LimitExceeded, SchemaMismatch, Unrepresentable, UsageError
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
 from tars import tar_of
 
 

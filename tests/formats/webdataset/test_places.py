@@ -17,12 +17,12 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.dataset.writing.writer import DatasetWriter
+from lading._core.dataset.writing.writer import DatasetWriter
+from lading._core.features.types import Array, Json, with_feature
+from lading._core.formats.base import ShardFile
+from lading._core.formats.webdataset.format import FORMAT, WebdatasetReader
+from lading._core.storage.local import LocalStore
 from lading.errors import CorruptShard, DataError, LadingError
-from lading.features.types import Array, Json, with_feature
-from lading.formats.base import ShardFile
-from lading.formats.webdataset.format import FORMAT, WebdatasetReader
-from lading.storage.local import LocalStore
 from tars import energon_index, tar_of
 
 Members = list[tuple[str, bytes]]

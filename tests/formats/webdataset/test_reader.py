@@ -25,7 +25,19 @@ import lading
 from golden_cases import Golden, View, case_names, load_spec, load_views
 from golden_compare import compare_samples
 from hostile import Judge
-from lading.arrow.references import is_ref
+from lading._core.arrow.references import is_ref
+from lading._core.features.types import Image, Json, feature_of
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.webdataset import walk as walks
+from lading._core.formats.webdataset.format import FORMAT, WebdatasetReader
+from lading._core.formats.webdataset.samples import Rows, join_rows, split_name, split_names
+from lading._core.storage.base import Buffer, Store
+from lading._core.storage.fetch import Fetcher
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.recent import RecentBytes
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import CountingStore, WrappedStore
 from lading.errors import (
     CorruptShard,
     DataError,
@@ -37,19 +49,7 @@ from lading.errors import (
     Unrepresentable,
     UsageError,
 )
-from lading.features.types import Image, Json, feature_of
-from lading.formats.base import Scan, ShardFile
-from lading.formats.webdataset import walk as walks
-from lading.formats.webdataset.format import FORMAT, WebdatasetReader
-from lading.formats.webdataset.samples import Rows, join_rows, split_name, split_names
 from lading.limits import DEFAULT_LIMITS, Limits
-from lading.storage.base import Buffer, Store
-from lading.storage.fetch import Fetcher
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.recent import RecentBytes
-from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore, WrappedStore
 from tars import energon_index, tar_of
 
 ALL = 1 << 40

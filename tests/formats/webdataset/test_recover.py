@@ -7,9 +7,9 @@ import tarfile
 import pytest
 
 from cost import costs_at_most
-from lading.formats.base import ShardFile, map_file
-from lading.formats.webdataset.recover import find_members
-from lading.storage.memory import MemoryStore
+from lading._core.formats.base import ShardFile, map_file
+from lading._core.formats.webdataset.recover import find_members
+from lading._core.storage.memory import MemoryStore
 from tars import tar_of
 
 

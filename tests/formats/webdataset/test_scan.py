@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lading._core.formats.base import ShardFile
+from lading._core.formats.webdataset.headers import Cursor, Headers, Window
+from lading._core.formats.webdataset.scan import scan
+from lading._core.formats.webdataset.walk import Stream, Walk, open_tar
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.wrappers import CountingStore
 from lading.errors import CorruptShard
-from lading.formats.base import ShardFile
-from lading.formats.webdataset.headers import Cursor, Headers, Window
-from lading.formats.webdataset.scan import scan
-from lading.formats.webdataset.walk import Stream, Walk, open_tar
-from lading.storage.memory import MemoryStore
-from lading.storage.wrappers import CountingStore
 
 Member = tuple[str, int, str]
 Listed = list[tuple[str, int, int, int]]

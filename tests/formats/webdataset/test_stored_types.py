@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading.arrow.references import is_ref
+from lading._core.arrow.references import is_ref
+from lading._core.formats.webdataset import stored_types
+from lading._core.manifest.files import load_manifest, save_manifest
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import CountingStore
 from lading.errors import DataError, SchemaMismatch, Unrepresentable
-from lading.formats.webdataset import stored_types
-from lading.manifest.files import load_manifest, save_manifest
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
-from lading.storage.stores import Stores
-from lading.storage.wrappers import CountingStore
 from tars import tar_of
 
 ROWS = pa.table(

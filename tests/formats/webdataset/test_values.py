@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lading._core.features.types import Array, with_feature
+from lading._core.formats.webdataset.values import decode_column, encoder_of, payload_of, restored_schema
 from lading.errors import DataError, Unrepresentable
-from lading.features.types import Array, with_feature
-from lading.formats.webdataset.values import decode_column, encoder_of, payload_of, restored_schema
 
 TEXTS: list[tuple[pa.DataType, Any, bytes]] = [
     (pa.bool_(), True, b"true"),

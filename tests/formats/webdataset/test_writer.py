@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lading
-from lading.arrow import views
-from lading.arrow.byte_ranges import ByteRanges
-from lading.arrow.references import files_of, unpack
+from lading._core.arrow import views
+from lading._core.arrow.byte_ranges import ByteRanges
+from lading._core.arrow.references import files_of, unpack
+from lading._core.formats.base import Scan, ShardFacts, ShardFile
+from lading._core.formats.webdataset import writer
+from lading._core.formats.webdataset.format import FORMAT
+from lading._core.storage.local import LocalStore
+from lading._core.storage.memory import MemoryStore
 from lading.errors import Unrepresentable, UsageError
-from lading.formats.base import Scan, ShardFacts, ShardFile
-from lading.formats.webdataset import writer
-from lading.formats.webdataset.format import FORMAT
-from lading.storage.local import LocalStore
-from lading.storage.memory import MemoryStore
 from lading.testing.format import read_rows
 from lading.testing.strategies import keys, sample_tables
 from watched import forget_peak, peak_mb

@@ -1,0 +1,1 @@
+"""The parts of lading that are not for users: they may change in any release."""

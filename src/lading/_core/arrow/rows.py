@@ -1,0 +1,491 @@
+"""Convert samples (dicts) to record batches.
+
+Without a schema, the values decide the type of a column. With a schema, each value is stored as the column's feature
+and type require (`Encoders`), so that a sample from `ds[i]` is stored as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import date, timedelta
+from functools import partial
+from itertools import filterfalse
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lading._core.arrow import json_text
+from lading._core.arrow.align import align_table, refuse_bare
+from lading._core.arrow.references import is_ref
+from lading._core.arrow.types import array_of_values
+from lading._core.arrow.views import LIST_TYPES, is_bytes, is_text, over
+from lading._core.features import types as features
+from lading._core.features.by_ending import (
+    by_ending,
+    file_bytes,
+    is_bytes_or_pictures,
+    kind_of_ending,
+    picture_bytes,
+    sound_bytes,
+    video_bytes,
+)
+from lading._core.features.encode import VIDEO_FIELDS, array_of, is_tensor, npy_bytes, video_cell
+from lading._core.features.images import image_bytes, is_image
+from lading._core.features.types import (
+    Array,
+    Audio,
+    Bytes,
+    Feature,
+    Image,
+    Json,
+    Place,
+    Struct,
+    Text,
+    Value,
+    Video,
+    encode,
+    feature_of,
+    python_types,
+    tag_by_extension,
+    with_feature,
+)
+from lading.errors import LadingError, Unrepresentable, UsageError
+
+__all__ = ["Encoders", "encode_value", "rows_to_batch"]
+
+_PLAIN = frozenset((bytes, str, bool, int, float, type(None)))
+_SUBCLASSES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    ((bytearray, memoryview), bytes),
+    (bytes, bytes.__bytes__),
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+)
+"""Plain Python types, and how they are stored."""
+_JSON, _NPY, _NUMBER, _IMAGE, _FILE = "JSON", "an array", "a number", "an image", "a file"
+_IMAGES, _BYTES = "a list of images", "a list of bytes"
+_OF_NUMPY = (bytes, str, bool, int, float, date, timedelta, type(None))
+_MEDIA = (Image, Audio, Video)
+_KIND_OF_ENDING: Mapping[type | None, str] = {Array: _NPY, Audio: _FILE, Image: _FILE, Json: _JSON, Video: _FILE}
+_REFUSED = (pa.ArrowException, TypeError, ValueError)
+_LARGE_BYTES = 4 << 10
+"""Average bytes of a value above which a view costs less than a copy."""
+
+
+def encode_value(value: Any) -> Any:
+    """Return the stored form of a value.
+
+    Bytes, text and numbers are unchanged, arrays and tensors become `.npy`, lists and dicts JSON text, images of Pillow
+    their file, or PNG. Pickle is never used. Raises UsageError for other values.
+    """
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, np.generic):
+        plain = value.item()
+        # numpy converts nanoseconds to a plain number, and a time that Python lacks stays a numpy value.
+        if isinstance(plain, _OF_NUMPY) and not (isinstance(plain, int) and value.dtype.kind in "mM"):
+            return plain
+    for kind, made in _SUBCLASSES:
+        if isinstance(value, kind):
+            return made(value)
+    if isinstance(value, np.ndarray) or is_tensor(value):
+        return npy_bytes(value)
+    if isinstance(value, (list, tuple, dict)):
+        try:
+            return json_text.dumps(value)
+        except Unrepresentable as error:
+            error.advice = error.advice or "Give bytes and images as a field of their own, or in a list of only these."
+            raise
+    if is_image(value):
+        return image_bytes(value)
+    known = "bytes, text, a number, a list or dict, a numpy array or a Pillow image"
+    raise UsageError("a value of this type cannot be stored", found=type(value).__name__,
+                     advice=f"Encode it as {known}.")  # fmt: skip
+
+
+class Encoders:
+    """Convert values into those that the columns of a schema store; other columns are typed by their values.
+
+    Args:
+        schema: schema of the rows; None if it names no column.
+
+    Attributes:
+        fields: the columns that the schema names.
+        kinds: logical types of the other columns; numbers, text and bytes have the type of the value or of the name.
+    """
+
+    def __init__(self, schema: pa.Schema | None) -> None:
+        self.fields = {} if schema is None else {field.name: field for field in schema}
+        self.kinds: dict[str, str] = {}
+        self._plain: set[tuple[str, type]] = set()
+        """Fields and types of seen values that are stored unchanged."""
+        self._others: dict[tuple[str, type], Callable[[Any], Any]] = {}
+        """Fields and types of the other seen values, and their encoders."""
+        self._encode = {name: _encoder(name, feature_of(field), field.type) for name, field in self.fields.items()}
+        self._texts = {
+            name for name, f in self.fields.items() if is_text(f.type) and not isinstance(feature_of(f), Json)
+        }
+
+    def row(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a sample as its columns store it; no state is kept of it.
+
+        Raises:
+            UsageError: the sample is not a dict of named fields, or a value differs in kind from earlier ones in its
+                column.
+            LadingError: a value that cannot be stored, as in `_core.features.encode`.
+        """
+        if type(sample) is not dict and not isinstance(sample, Mapping):
+            raise UsageError("a sample is a dict of its fields", found=f"{type(sample).__name__} {sample!r:.80}")
+        row = dict(sample)
+        if not self._others and self._plain.issuperset(_kinds(row)):  # a little faster than a search for others
+            return row
+        new: list[str] = []
+        for pair in filterfalse(self._plain.__contains__, _kinds(row)):
+            name = pair[0]
+            value, encoder = row[name], self._others.get(pair)
+            if encoder is None:
+                encoder = self._encoder(name, value)
+                new.append(name)
+            try:
+                row[name] = encoder(value)
+            except LadingError as error:
+                raise error.at(column=name) from None
+        if new:
+            self._learn(sample, row, new)
+        return row
+
+    def _encoder(self, name: str, value: Any) -> Callable[[Any], Any]:
+        """Return the encoder for values of this field and type."""
+        if not isinstance(name, str) or not json_text.is_unicode(name):
+            raise UsageError("a field's name is a text", found=f"{type(name).__name__} {name!a:.80}")
+        return _as_it_is if value is None else self._encode.get(name) or _encoder_by_name(name, value)
+
+    def _learn(self, sample: Mapping[str, Any], row: Mapping[str, Any], new: Sequence[str]) -> None:
+        """Record new fields and types, and the kinds of values in columns that no schema names."""
+        own = [name for name in new if name not in self.fields and row[name] is not None and not _is_open(row[name])]
+        kinds = {name: _kind(name, sample[name], row[name]) for name in own}
+        for name, kind in kinds.items():
+            if self.kinds.get(name, kind) != kind:
+                raise UsageError("the values of one field are of several kinds", column=name,
+                                 expected=self.kinds[name], found=f"{kind} {sample[name]!r:.80}")  # fmt: skip
+        self.kinds.update(kinds)
+        for name in new:
+            value = sample[name]
+            kinds_unchanged: Collection[Any] = (str,) if name in self._texts else () if name in self._encode else _PLAIN
+            if name not in self._encode and kind_of_ending(name) in _KIND_OF_ENDING:
+                kinds_unchanged = (bytes,)
+            if value is None or type(value) in kinds_unchanged:
+                self._plain.add((name, type(value)))
+            elif name in self.fields or name in kinds:  # otherwise it is a null of numpy, which has no kind
+                self._others[name, type(value)] = self._encoder(name, value)
+
+    def settle(self, name: str, values: list[Any]) -> list[Any]:
+        """Return encoded values of a column; lists without items are JSON, unless others hold bytes or images."""
+        if name in self.fields or self.kinds.get(name, _JSON) != _JSON or not any(map(_is_open, values)):
+            return values
+        self.kinds[name] = _JSON
+        return [json_text.dumps(value) if _is_open(value) else value for value in values]
+
+
+def _encoder_by_name(name: str, value: Any) -> Callable[[Any], Any]:
+    """Return the encoder for a column that no schema names: by the ending of its name, or by the value."""
+    found = by_ending(name, value)
+    if found is None and isinstance(value, (list, tuple)):
+        items = [item for item in value if item is not None]
+        if is_bytes_or_pictures(items):
+            found = partial(_media_items, _kind(name, value, items) if items else None, name)
+    return found or (partial(image_bytes, name=name) if is_image(value) else encode_value)
+
+
+def _media_items(kind: str | None, name: str, value: Any) -> list[bytes | None]:
+    """Return the bytes of a list of bytes, or of images and bytes; `kind` says of which."""
+    items = [item for item in value if item is not None]
+    if not is_bytes_or_pictures(items) or _kind(name, value, items) not in (kind, _BYTES):
+        raise UsageError("the values of one field are of several kinds", expected=kind, found=f"{value!r:.80}")
+    return [None if item is None else picture_bytes(item, None, name) for item in value]
+
+
+def _is_open(stored: Any) -> bool:
+    """Return whether an encoded value is a list without items: other values say whether it is JSON."""
+    return isinstance(stored, list) and all(item is None for item in stored)
+
+
+def _kinds(row: Mapping[str, Any]) -> Iterable[tuple[str, type]]:
+    """Return fields and the types of their values."""
+    return zip(row, map(type, row.values()))  # noqa: B905 - to count them takes as long as to look them up
+
+
+def _kind(name: str, value: Any, stored: Any) -> str:
+    """Return the kind of a value. Numbers share a kind where floats hold all of them exactly."""
+    if isinstance(stored, list):
+        plain = all(item is None or isinstance(item, (bytes, bytearray, memoryview)) for item in value)
+        return _BYTES if plain else _IMAGES
+    if isinstance(stored, (bytes, str)) and (known := _KIND_OF_ENDING.get(kind_of_ending(name))):
+        return known
+    if (isinstance(value, np.ndarray) or is_tensor(value)) and isinstance(stored, bytes):
+        return _NPY
+    if isinstance(value, (list, tuple, dict)):
+        return _JSON
+    if is_image(value):
+        return _IMAGE
+    return _NUMBER if type(stored) in (int, float) else type(stored).__name__
+
+
+def _encoder(name: str, feature: Feature, kind: pa.DataType) -> Callable[[Any], Any]:
+    """Return the function that converts values to those that pyarrow takes for a column's type and feature."""
+    found: Callable[[Any], Any] = _as_it_is
+    if isinstance(kind, pa.FixedShapeTensorType) and isinstance(feature, Array):
+        found = partial(_tensor_items, feature, _items_dtype(kind.value_type))
+    elif is_ref(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
+        found = partial(_in_bytes, name, feature)
+    elif isinstance(kind, pa.BaseExtensionType):
+        found = _encoder(name, feature, kind.storage_type)
+    elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        found = _encoder(name, feature, kind.value_type)
+    elif is_text(kind):
+        found = partial(_in_text, feature)
+    elif pa.types.is_struct(kind):
+        found = _struct_encoder(name, feature, kind)
+    elif isinstance(feature, Array):
+        found = partial(_array_items, feature, _items_dtype(kind))
+    elif isinstance(kind, LIST_TYPES):
+        item = feature.feature if isinstance(feature, features.Sequence) else feature_of(kind.value_field)
+        found = partial(_list_items, _encoder(name, item, kind.value_type))
+    elif not isinstance(feature, Value) or _is_plain(feature):
+        found = partial(encode, feature)
+    return found
+
+
+def _struct_encoder(name: str, feature: Feature, kind: pa.StructType) -> Callable[[Any], Any]:
+    names = {child.name for child in kind}
+    if isinstance(feature, _MEDIA) and names == {"bytes", "path"}:
+        return partial(_in_media, name, feature)
+    if isinstance(feature, Video) and names == {*VIDEO_FIELDS}:
+        return _in_video
+    inner = dict(feature.fields) if isinstance(feature, Struct) else {}
+    return partial(
+        _struct_items,
+        {child.name: _encoder(child.name, inner.get(child.name) or feature_of(child), child.type) for child in kind},
+    )
+
+
+def _is_plain(feature: Value) -> bool:
+    """Return whether `encode` knows the type; pyarrow checks values of the others."""
+    try:
+        python_types(feature.dtype)
+    except UsageError:
+        return False
+    return True
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _in_bytes(name: str, feature: Feature, value: Any) -> bytes | None:
+    if isinstance(value, (bytes, bytearray, memoryview)) and isinstance(feature, (Place, Value)):
+        return bytes(value)
+    stored = _media(name, feature, value) if isinstance(feature, _MEDIA) else encode(feature, value)
+    if isinstance(feature, Value) and stored is not None:
+        stored = str(stored)  # numbers in bytes are decimal text
+    try:
+        return stored.encode() if isinstance(stored, str) else stored
+    except UnicodeEncodeError:
+        raise _lone_surrogate(value) from None
+
+
+def _media(name: str, feature: Feature, value: Any) -> bytes:
+    if isinstance(feature, Image):
+        return picture_bytes(value, feature.encode_format, name)
+    return sound_bytes(value, name) if isinstance(feature, Audio) else video_bytes(value, name)
+
+
+def _in_text(feature: Feature, value: Any) -> Any:
+    if isinstance(value, str) and not isinstance(feature, (Text, Json)):
+        return value
+    return encode(feature, value)
+
+
+def _in_media(name: str, feature: Feature, value: Any) -> dict[str, Any]:
+    """Existing structs stay: their path belongs to another dataset, and is not read."""
+    if isinstance(value, Mapping) and value.keys() <= {"bytes", "path"}:
+        return {"bytes": value.get("bytes"), "path": value.get("path")}
+    return {"bytes": _media(name, feature, value), "path": None}
+
+
+def _in_video(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else video_cell(file_bytes(value, "video"))
+
+
+def _items_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
+    """Return the type of numbers in lists, at any depth; None for other items."""
+    while isinstance(kind, LIST_TYPES):
+        kind = kind.value_type
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    return np.dtype(kind.to_pandas_dtype()) if is_number else None
+
+
+def _array_items(feature: Array, stored: np.dtype[Any] | None, value: Any) -> Any:
+    """Return numbers as the feature has them, and in the storage type; pyarrow would cut them."""
+    array = array_of(value, feature.dtype or stored, feature.shape)
+    return (array if stored is None else array_of(array, stored)).tolist()
+
+
+def _tensor_items(feature: Array, stored: np.dtype[Any] | None, value: Any) -> Any:
+    return np.ravel(_array_items(feature, stored, value)).tolist()
+
+
+def _list_items(encoder: Callable[[Any], Any], value: Any) -> list[Any]:
+    return [None if item is None else encoder(item) for item in features.listed(value)]
+
+
+def _struct_items(encoders: Mapping[str, Callable[[Any], Any]], value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or value.keys() - encoders.keys():
+        found = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
+        raise Unrepresentable("this column holds dicts", expected=f"the keys {sorted(encoders)}", found=found)
+    return {name: None if value.get(name) is None else make(value[name]) for name, make in encoders.items()}
+
+
+def rows_to_batch(rows: Sequence[Mapping[str, Any]], encoders: Encoders) -> pa.RecordBatch:
+    """Return one batch of encoded rows, a column a field in order of first appearance; missing fields are null.
+
+    Large bytes become `binary_view` over the given values, other bytes `large_binary`.
+
+    Args:
+        rows: samples, encoded by `encoders`.
+        encoders: the encoders, which know the types of the columns.
+
+    Raises:
+        UsageError: the values of one field are of several kinds.
+        Unrepresentable: no row has a field; a text is invalid Unicode, a number has more than 64 bits, with row and
+            column.
+        SchemaMismatch: a value does not fit the given type of its column; with row and column.
+    """
+    known = encoders.fields
+    names = list(dict.fromkeys(name for row in rows for name in row)) or list(known)
+    refuse_bare(len(rows), len(names))
+    arrays, fields = [], []
+    for name in names:
+        values = [row.get(name) for row in rows]
+        try:
+            values = encoders.settle(name, values)
+            array = _array(name, values) if name not in known else _array_of(known[name].type, name, values)
+        except LadingError:
+            raise
+        except (UnicodeEncodeError, OverflowError) as error:
+            if name in known and isinstance(error, OverflowError):
+                raise _refused(known[name].type, name, values) from None
+            raise _misfit(name, values) from None
+        except _REFUSED:
+            raise _refused(known[name].type if name in known else None, name, values) from None
+        if name in known:
+            field = known[name].with_type(_type_of(known[name].type, array))
+        else:
+            field = _tagged(pa.field(name, array.type), encoders.kinds.get(name))
+        arrays.append(array)
+        fields.append(field)
+    schema = pa.schema(fields)
+    if not known:
+        return pa.record_batch(arrays, schema=schema)
+    return align_table(pa.RecordBatch.from_arrays(arrays, names), schema)
+
+
+def _array_of(kind: pa.DataType, name: str, values: list[Any]) -> pa.Array:
+    """Return the values in a type, or in a type that `align_table` casts more carefully than pyarrow would."""
+    if isinstance(kind, pa.BaseExtensionType) and not is_ref(kind):
+        return pa.ExtensionArray.from_storage(kind, _array_of(kind.storage_type, name, values).cast(kind.storage_type))
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _array_of(kind.value_type, name, values)
+    if is_ref(kind) or is_bytes(kind) or is_text(kind) or pa.types.is_fixed_size_binary(kind):
+        return _array(name, values)
+    if not pa.types.is_floating(kind):
+        return array_of_values(values, kind)
+    pa.array([value for value in values if type(value) is int], kind)  # refuses integers that would be rounded
+    return pa.array(values, pa.float64())
+
+
+def _refused(kind: pa.DataType | None, name: str, values: list[Any]) -> Unrepresentable:
+    """Return the error for the first value that pyarrow refuses; otherwise the error for all the numbers together."""
+    type_name = "Arrow" if kind is None else kind
+    for row, value in enumerate(values):
+        try:
+            _array(name, [value]) if kind is None else _array_of(kind, name, [value])
+        except OverflowError:
+            if kind is None:
+                return _misfit(name, values)
+            return Unrepresentable(f"a value that {kind} cannot hold", row=row, column=name, found=f"{value!r:.80}",
+                                   advice="Give the column another type.")  # fmt: skip
+        except _REFUSED as error:
+            return Unrepresentable(f"a value that {type_name} cannot hold", row=row, column=name,
+                                   found=f"{value!r:.80} ({error})")  # fmt: skip
+    if kind is None:  # each alone is accepted, so the error is integers mixed with floats
+        return _refused(pa.float64(), name, values)
+    return Unrepresentable(f"values that {kind} cannot hold in one batch", column=name)
+
+
+def _type_of(kind: pa.DataType, array: pa.Array) -> pa.DataType:
+    """Return the type of a column; bytes of any length keep their type, because views share them."""
+    if not (is_ref(kind) or is_bytes(kind)):
+        return kind
+    return array.type if is_bytes(array.type) else pa.large_binary()
+
+
+def _array(name: str, values: list[Any]) -> pa.Array:
+    kinds = {type(v) for v in values if v is not None}
+    if kinds == {bytes}:
+        large = sum(map(len, filter(None, values))) >= _LARGE_BYTES * len(values)
+        return over(values) if large else pa.array(values, pa.large_binary())
+    if kinds == {str}:
+        return pa.array(values, pa.large_string() if sum(map(len, filter(None, values))) > 1 << 29 else pa.string())
+    if kinds == {int, float}:
+        return pa.array(values, pa.float64())
+    if kinds == {list}:
+        return pa.array(values, pa.list_(pa.large_binary()))
+    if len(kinds) > 1:
+        raise UsageError("the values of one field are of several kinds", column=name,
+                         found=", ".join(sorted(k.__name__ for k in kinds)))  # fmt: skip
+    try:
+        return pa.array(values)
+    except OverflowError:
+        return pa.array(values, pa.uint64())
+
+
+def _misfit(name: str, values: list[Any]) -> Unrepresentable:
+    """Return the error for the first value that Arrow's text and numbers cannot hold."""
+    for row, value in enumerate(values):
+        try:
+            _array(name, [value])
+        except UnicodeEncodeError:
+            return _lone_surrogate(value).at(row=row, column=name)
+        except OverflowError:
+            break
+    else:
+        numbers = [value for value in values if value is not None]
+        return Unrepresentable("whole numbers that no type of 64 bits holds together", column=name,
+                               found=f"{min(numbers)} and {max(numbers)}", advice="Give them as text.")  # fmt: skip
+    return Unrepresentable("a number beyond 64 bits", row=row, column=name, found=str(value)[:80],
+                           advice="Give it as text.")  # fmt: skip
+
+
+def _lone_surrogate(value: Any) -> Unrepresentable:
+    return Unrepresentable("a text with a lone surrogate", expected="Unicode", found=ascii(value)[:80],
+                           advice="Replace it: text.encode('utf-8', 'replace').decode().")  # fmt: skip
+
+
+def _tagged(field: pa.Field, kind: str | None) -> pa.Field:
+    """Return the field with the feature of its values; bytes get that of a tar member of this name, never numbers."""
+    if kind == _JSON:
+        return with_feature(field, Json())
+    if kind == _NPY:
+        return with_feature(field, Array())
+    if kind == _IMAGE:
+        return with_feature(field, Image())
+    if kind in (_IMAGES, _BYTES):
+        own = pa.field(field.name, field.type.value_type, metadata=tag_by_extension(field.name))
+        item = Image() if kind == _IMAGES else feature_of(own)
+        return with_feature(field, features.Sequence(item)) if isinstance(item, _MEDIA) else field
+    if not is_bytes(field.type):
+        return field
+    tagged = field.with_metadata(tag_by_extension(field.name))
+    return with_feature(field, Bytes()) if isinstance(feature_of(tagged), Value) else tagged

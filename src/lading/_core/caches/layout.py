@@ -1,0 +1,278 @@
+"""The form of features in a cache: Arrow types, fields, the peer's spelling.
+
+Types, and the metadata `stable_datasets.feature`, are the peer's. The feature itself is next to it under
+`lading.feature`, because the peer's files lack shapes, dtypes and names of labels.
+
+Source: stable-datasets at f38ac71 (schema.py, cache.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from itertools import zip_longest
+from typing import Any, TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from lading._core.arrow.types import arrow_type
+from lading._core.features.encode import VIDEO_FIELDS
+from lading._core.features.types import (
+    FEATURE_KEY,
+    Array,
+    Audio,
+    Bytes,
+    ClassLabel,
+    Feature,
+    Image,
+    Json,
+    Sequence,
+    Struct,
+    Text,
+    Value,
+    Video,
+    feature_from,
+    feature_of,
+    refuse_untold,
+    with_feature,
+)
+from lading.errors import DataError, UsageError, WrongFeature, errors_at
+
+__all__ = [
+    "PEER_KEY",
+    "Features",
+    "differences",
+    "fingerprint",
+    "from_description",
+    "older_fingerprint",
+    "older_spelling",
+    "schema_of",
+    "to_description",
+]
+
+Features: TypeAlias = Mapping[str, Feature]
+"""Feature of each column, in order."""
+
+PEER_KEY = b"stable_datasets.feature"
+_PEER_STORAGE_KEY = b"stable_datasets.video.storage"
+_VIDEO_TYPES = {"bytes": pa.large_binary(), "size": pa.int64()}
+_VIDEO = pa.struct([(name, _VIDEO_TYPES.get(name, pa.string())) for name in VIDEO_FIELDS])
+_VIDEO_TEXT = Video("text")
+_TYPES: dict[type, pa.DataType] = {
+    **dict.fromkeys((Image, Audio, Bytes, Array), pa.large_binary()),
+    **dict.fromkeys((Text, Json), pa.string()),
+    ClassLabel: pa.int64(),
+    Video: _VIDEO,
+}
+_PEER_DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
+_PEER_ARRAYS = {3: "Array3D", 4: "Array4D"}
+_PEER_VIDEO_BYTES = "Video(storage='bytes', allowed_extensions=('.mp4', '.avi', '.mov', '.webm', '.mkv'))"
+_FEW_NAMES = 5
+_SHOWN = 300
+_MAX_EXTENT = 1 << 63
+
+
+def schema_of(features: Features) -> pa.Schema:
+    """Return the schema of a cache's shards.
+
+    Raises:
+        UsageError: no columns, or a feature that caches cannot store (WrongFeature); names the column.
+    """
+    if not features or not isinstance(features, Mapping):
+        raise UsageError("a cache needs a column", expected="features: a dict of names and what they hold",
+                         found=type(features).__name__)  # fmt: skip
+    fields = []
+    for name, feature in features.items():
+        try:
+            _check_texts([name], "name of a column")
+            kind = _type(feature)
+        except UsageError as error:
+            raise error.at(column=ascii(name)[1:-1] if isinstance(name, str) else repr(name)) from None
+        metadata = {PEER_KEY: _peer_name(feature)}
+        if isinstance(feature, Video) and feature != _VIDEO_TEXT:
+            metadata[_PEER_STORAGE_KEY] = feature.storage
+        field = pa.field(name, kind, metadata=metadata)
+        fields.append(field if feature_of(field) == _normal(feature) else with_feature(field, _normal(feature)))
+    return pa.schema(fields)
+
+
+def _type(feature: Feature) -> pa.DataType:
+    kind = _TYPES.get(type(feature))
+    match feature:
+        case Value(dtype):
+            _check_texts([dtype], "type of a value")
+            kind = arrow_type(dtype)
+        case Sequence(inner):
+            kind = pa.list_(_type(inner))
+        case Struct(fields):
+            _check_texts([name for name, _ in fields], "name of a field")
+            kind = pa.struct([(name, _type(inner)) for name, inner in fields])
+        case ClassLabel(names):
+            _check_texts(names, "name of a label", twice=True)
+        case Array(dtype, shape):
+            _check_array(dtype, shape)
+            refuse_untold(feature)
+        case Image(encode_format):
+            _check_texts([encode_format or "PNG"], "format of an image")
+        case Video("text"):
+            kind = pa.string()
+        case Video(storage) if storage not in ("bytes", "path"):
+            raise UsageError("unknown storage of videos", expected="bytes, path or text", found=repr(storage))
+    if kind is None:
+        raise WrongFeature("no cache stores this feature", expected="a feature such as Image()", found=str(feature))
+    return kind
+
+
+def _check_texts(names: Collection[Any], what: str, *, twice: bool = False) -> None:
+    for name in names:
+        try:
+            encoded = isinstance(name, str) and name.encode()
+        except UnicodeEncodeError:
+            encoded = False
+        if encoded is False:
+            raise UsageError(f"no {what}", expected="a text", found=ascii(name))
+    if not twice and len(set(names)) < len(names):
+        raise UsageError(f"a {what} appears twice", found=repr(names))
+
+
+def _check_array(dtype: str | None, shape: tuple[int | None, ...] | None) -> None:
+    try:
+        known = dtype is None or np.dtype(dtype).kind in "biufc"
+    except TypeError:
+        known = False
+    if not known:
+        raise UsageError("not a dtype of an array", expected="a name of numpy's, such as float32", found=repr(dtype))
+    for extent in shape or ():
+        if extent is not None and not (isinstance(extent, int) and 0 <= extent < _MAX_EXTENT):
+            raise UsageError(
+                "not a shape of an array", expected="whole numbers, one of them perhaps None", found=str(shape)
+            )
+
+
+def _normal(feature: Feature) -> Feature:
+    """Return the feature in the spelling that its field gives back: `Value("string")` is `Text`."""
+    match feature:
+        case Video("text"):
+            return Text()
+        case Value(dtype):
+            return feature_of(pa.field("", arrow_type(dtype)))
+        case Sequence(inner):
+            return Sequence(_normal(inner))
+        case Struct(fields):
+            return Struct(tuple((name, _normal(inner)) for name, inner in fields))
+    return feature
+
+
+def _peer_name(feature: Feature) -> str:
+    if isinstance(feature, (Text, Json, Bytes)):
+        return "Value"
+    if isinstance(feature, Array) and feature.dtype is not None:
+        return _PEER_ARRAYS.get(len(feature.shape or ()), "Array")
+    return type(feature).__name__
+
+
+def fingerprint(features: Features) -> str:
+    """Return 16 hex digits of the features in the peer's spelling; equal to the peer's, for features that it has.
+
+    The peer leaves out the names of more than five labels: equal fingerprints do not prove equal features.
+    """
+    return hashlib.sha256(_listed(features).encode()).hexdigest()[:16]
+
+
+def older_fingerprint(features: Features) -> str:
+    """Return the fingerprint of the peer's versions before images had a format."""
+    return hashlib.sha256(older_spelling(features).encode()).hexdigest()[:16]
+
+
+def older_spelling(features: Features) -> str:
+    """Return the features as the peer's versions before images had a format print them."""
+    return _listed(features).replace(repr(Image()), "Image()")
+
+
+def _listed(features: Features) -> str:
+    return f"{{{', '.join(f'{name!r}: {_spelled(feature)}' for name, feature in features.items())}}}"
+
+
+def _spelled(feature: Feature) -> str:
+    """Return the feature as the peer's prints; one that the peer lacks, as ours prints."""
+    text = repr(feature)
+    match feature:
+        case Video("bytes"):
+            text = _PEER_VIDEO_BYTES
+        case Video("text"):
+            text = "Video()"
+        case Text():
+            text = "Value('string')"
+        case Value(dtype):
+            text = f"Value({_PEER_DTYPES.get(dtype, dtype)!r})"
+        case ClassLabel(names):
+            text = (
+                f"ClassLabel(num_classes={len(names)})"
+                if len(names) > _FEW_NAMES
+                else f"ClassLabel(names={[*names]!r})"
+            )
+        case Sequence(inner):
+            text = f"Sequence({_spelled(inner)})"
+        case Array(dtype, shape) if dtype is not None and shape is not None:
+            text = f"{_peer_name(feature)}(shape={tuple(shape)!r}, dtype={dtype!r})"
+    return text
+
+
+def to_description(features: Features) -> list[list[Any]]:
+    """Return the features as JSON: name and feature of each column, in order, completely."""
+    fields = [with_feature(pa.field(name, pa.null()), _normal(feature)) for name, feature in features.items()]
+    return [[field.name, orjson.loads(field.metadata[FEATURE_KEY])] for field in fields]
+
+
+def from_description(rows: Any) -> dict[str, Feature]:
+    """Parse the JSON of `to_description`.
+
+    Raises:
+        DataError: it is invalid, or holds a feature that this version does not know, or that caches cannot store.
+    """
+    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 2 for row in rows):  # noqa: PLR2004 - pairs
+        raise DataError("not a description of features", expected="a list of pairs", found=repr(rows)[:80])
+    features = {}
+    for name, feature in rows:
+        with errors_at(column=str(name)):
+            made = feature_from(feature)
+            try:
+                _type(made)
+            except UsageError as error:  # here the file is wrong, and not the call
+                raise DataError(error.message, expected=error.expected, found=error.found) from None
+        features[str(name)] = made
+    return features
+
+
+def _short(feature: Feature) -> str:
+    text = str(feature)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _label(one: Feature, other: Feature) -> str:
+    """Return the first label that differs, in words: there may be a million of them."""
+    if not (isinstance(one, ClassLabel) and isinstance(other, ClassLabel)):
+        return ""
+    pairs = enumerate(zip_longest(one.names, other.names))
+    number, (there, here) = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
+    return f": label {number} is {there!r} there and {here!r} here"
+
+
+def differences(found: Features, expected: Features) -> list[str]:
+    """Return in words how a cache's features differ from the expected ones, a line a column; empty if equal."""
+    names = [*found, *(name for name in expected if name not in found)]
+    lines = []
+    for name in names:
+        if name not in found:
+            lines.append(f"column {name!r} is not in the cache")
+        elif name not in expected:
+            lines.append(f"column {name!r} is only in the cache")
+        elif (there := _normal(found[name])) != (here := _normal(expected[name])):
+            lines.append(
+                f"column {name!r} is {_short(there)} in the cache and {_short(here)} here{_label(there, here)}"
+            )
+    if not lines and list(found) != list(expected):
+        lines.append(f"the columns stand in another order: {list(found)} in the cache, {list(expected)} here")
+    return lines

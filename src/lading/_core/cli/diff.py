@@ -1,0 +1,134 @@
+"""`lading diff`: whether two datasets hold the same, and where they first differ."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lading._core.cli.options import CHOOSING, READING, Debug, Json, Values, takes
+from lading._core.cli.output import Output
+from lading._core.cli.progress import watching
+from lading._core.cli.source import open_chosen, open_sources
+from lading._core.cli.text import columns, count, facts, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from lading._core.jobs.diff import DiffResult
+
+__all__ = ["diff"]
+
+_SHOWN_ITEMS = 5
+"""Items of a document that are listed."""
+
+
+@takes(CHOOSING, READING)
+def diff(  # noqa: PLR0913 - one parameter an option: the signature is the command line
+    *,
+    one: Annotated[str, typer.Argument(metavar="A", show_default=False, help="First dataset.")],
+    other: Annotated[str, typer.Argument(metavar="B", show_default=False, help="Second dataset, of any format.")],
+    number: Annotated[int, typer.Option("-n", "--number", min=0, metavar="N", help="Differences to list.")] = 10,
+    any_order: Annotated[bool, typer.Option("--any-order", metavar="", help="Ignore the order of samples.")] = False,
+    option_a: Annotated[
+        list[str] | None,
+        typer.Option("--option-a", metavar="NAME=VALUE", help="Like --option, for A only. Repeatable."),
+    ] = None,
+    option_b: Annotated[
+        list[str] | None,
+        typer.Option("--option-b", metavar="NAME=VALUE", help="Like --option, for B only. Repeatable."),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+    choosing: Values,
+    reading: Values,
+) -> None:
+    """Compare the content of two datasets of any formats.
+
+    The exit status is 0 if the contents are equal, 1 if not. Reading options
+    apply to both datasets, --option-a and --option-b to one of them, and
+    --lists to tars alone.
+
+    Example: lading diff mint/ out/
+    """
+    with Output(as_json=as_json, debug=debug) as out:
+        from lading._core.jobs import diff as job
+
+        sides = [([one], reading(option_a)), ([other], reading(option_b))]
+        without = [read for source, read in sides if read.get("lists") and not _has_lists(source, read)]
+        for read in without if len(without) < len(sides) else ():
+            del read["lists"]
+        left, right = (open_chosen(source, read, choosing()) for source, read in sides)
+        with left, right, watching(out.err, "comparing") as report:
+            found = job.diff(left, right, any_order=any_order, max_differences=number, on_progress=report)
+        out.status = 0 if found.equal else 1
+        out.show(asdict(found), _text(one, other, found, any_order=any_order))
+
+
+def _has_lists(source: list[str], read: dict[str, Any]) -> bool:
+    """Return whether the format of a dataset has the option `lists`."""
+    from lading._core.dataset.source.open import has_option
+    from lading._core.formats.registry import get_format
+
+    with open_sources(source, {**read, "lists": ()}) as dataset:
+        return has_option(get_format(dataset.format), "lists")
+
+
+def _text(one: str, other: str, found: DiffResult, *, any_order: bool) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    if found.equal and found.digests[0] == found.digests[1]:
+        yield Text.assemble(("equal", "bold green"), f": {count(found.counts[0], 'sample')}")
+        yield facts([("digest", found.digests[0])])
+        return
+    if found.equal:
+        yield Text.assemble(("equal", "bold green"), f": {count(found.counts[0], 'sample')}, in another order")
+        return
+    if found.same_samples:
+        yield Text.assemble(("different order", "bold yellow"), f": the same {count(found.counts[0], 'sample')}")
+        yield Text("Ignore the order with --any-order.", "dim")
+    else:
+        what = ("sample differs", "samples differ") if any_order else ("place differs", "places differ")
+        places = count(found.differing, *what)
+        yield Text.assemble(("different", "bold red"), f": {places}")
+    yield facts(
+        (name, Text(f"{count(number, 'sample')}, digest {digest}  {visible(source)}"))
+        for name, number, digest, source in zip("AB", found.counts, found.digests, (one, other), strict=True)
+    )
+    if found.differences:
+        yield ""
+        yield columns(("sample", "key", "differs in"), [_row(**d) for d in found.differences])
+    moved = any(keys[0] != keys[1] for keys in (each["keys"] for each in found.differences))
+    if not any_order and not found.same_samples and moved:
+        yield Text("Samples at one place have other keys. Compare samples of one key with --any-order.", "dim")
+    if found.differing > len(found.differences) > 0:
+        yield Text(f"… {found.differing - len(found.differences):,} more", "dim")
+
+
+def _row(
+    samples: tuple[int | None, int | None],
+    keys: tuple[str | None, str | None],
+    fields: list[str],
+    items: list[dict[str, Any]] | None = None,
+) -> tuple[RenderableType, ...]:
+    from rich.text import Text
+
+    names = [visible(str(key)) for key in dict.fromkeys(keys) if key is not None]
+    numbers = " / ".join(f"{number:,}" for number in dict.fromkeys(samples) if number is not None)
+    if None in samples:
+        told = f"only in {'B' if samples[0] is None else 'A'}"
+    elif items:
+        more = [f"… {len(items) - _SHOWN_ITEMS:,} more items"] if len(items) > _SHOWN_ITEMS else []
+        told = "\n".join([*map(_item, items[:_SHOWN_ITEMS]), *more])
+    else:
+        told = visible(", ".join(fields)) or "order"
+    return numbers, Text(" / ".join(names) or "(no key)", "cyan"), Text(told)
+
+
+def _item(item: dict[str, Any]) -> str:
+    place = "metadata" if item["modality"] == "metadata" else f"position {item['position']}, {item['modality']}"
+    told = f"only in {item['only_in']}" if "only_in" in item else ", ".join(item["fields"])
+    return visible(f"{place}: {told}")

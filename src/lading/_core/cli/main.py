@@ -1,0 +1,175 @@
+"""The `lading` command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from lading._core.cli.cache import cache
+from lading._core.cli.clean import clean
+from lading._core.cli.convert import convert
+from lading._core.cli.demo import demo
+from lading._core.cli.diff import diff
+from lading._core.cli.digest import digest
+from lading._core.cli.doctor import doctor
+from lading._core.cli.export import export
+from lading._core.cli.finish import finish
+from lading._core.cli.formats import formats
+from lading._core.cli.head import head
+from lading._core.cli.index import index
+from lading._core.cli.info import info
+from lading._core.cli.merge import merge
+from lading._core.cli.options import CHOOSING, flag_aliases
+from lading._core.cli.output import MISUSE, command_line, prepare_streams
+from lading._core.cli.plan import plan
+from lading._core.cli.repair import repair
+from lading._core.cli.salvage import salvage
+from lading._core.cli.stats import stats
+from lading._core.cli.verify import verify
+
+__all__ = ["app", "run"]
+
+
+class _Verbs(TyperGroup):
+    """The verbs. With `--json` an error of the command line is JSON too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the options of `lading` itself."""
+        options = args[: args.index("--")] if "--" in args else args
+        ctx.meta[__name__] = "--json" in options
+        with command_line(as_json=ctx.meta[__name__]):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Take the options of the verb, and run it."""
+        with command_line(as_json=ctx.meta[__name__]):
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    cls=_Verbs,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+_CONVERTED = "lading convert SRC DST {option} … && lading {verb} DST"
+_WITHOUT_STEPS = {
+    "verify": _CONVERTED,
+    "doctor": _CONVERTED,
+    "index": _CONVERTED,
+    "salvage": "lading salvage SRC WHOLE && lading convert WHOLE DST {option} …",
+    "repair": "lading repair DIR && lading convert DIR DST {option} …",
+    "merge": "lading merge FOLDER && lading convert FOLDER DST {option} …",
+}
+"""The verbs that take whole files, and the commands that choose samples or columns for them."""
+
+
+class _Verb(TyperCommand):
+    """A verb."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the arguments and options; where one argument of two is given, the second one is missing."""
+        try:
+            return super().parse_args(ctx, list(args))
+        except MISUSE as error:
+            _advise_on_steps(error, ctx.info_name)
+            if not isinstance(error, typer.BadParameter):
+                raise
+            arguments = [each for each in self.params if each.param_type_name == "argument"]
+            if len(arguments) > 1 and error.param is arguments[0]:
+                given, *_ = self.make_parser(ctx).parse_args(list(args))
+                if given.get(str(arguments[-1].name)):
+                    error.param = arguments[-1]  # type: ignore[assignment] # a parameter of typer's, says click
+            raise
+
+    def invoke(self, ctx: Any) -> Any:
+        """Prepare the process, if it is lading's own, and run the verb; help needs no preparation."""
+        if ctx.obj is not None:
+            ctx.obj()
+        return super().invoke(ctx)
+
+
+def _advise_on_steps(error: Any, verb: str) -> None:
+    """Let the error of an option of steps, at a verb that has none, say what to type."""
+    option = getattr(error, "option_name", None)  # of the error of an unknown option
+    commands = _WITHOUT_STEPS.get(verb)
+    if commands is not None and option in {spelled.flag for *_, spelled in CHOOSING.options()}:
+        error.message = (
+            f"No such option: {option}. {verb} takes whole files: {commands.format(option=option, verb=verb)}"
+        )
+        error.possibilities = None
+
+
+def _add(verb: Callable[..., None]) -> None:
+    """Add a verb; its options may be called by their aliases, and with underscores as in Python."""
+    aliases = flag_aliases(verb)
+
+    def shown(name: str) -> str:
+        spelled = name.replace("_", "-")
+        return aliases.get(spelled, spelled)
+
+    app.command(cls=_Verb, context_settings={"token_normalize_func": shown})(verb)
+
+
+for _verb in (
+    demo,
+    info,
+    head,
+    stats,
+    convert,
+    export,
+    verify,
+    salvage,
+    repair,
+    doctor,
+    digest,
+    diff,
+    merge,
+    index,
+    plan,
+    cache,
+    finish,
+    clean,
+    formats,
+):
+    _add(_verb)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"lading {version('lading')}")
+        raise typer.Exit
+
+
+@app.callback()
+def lading(
+    _version: Annotated[
+        bool, typer.Option("--version", metavar="", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Look at, convert and verify training data in shards.
+
+    Exit status: 0 success; 1 bad data, a difference or a layout problem;
+    2 a wrong call; 3 a failure of the machine, a store or lading;
+    130 interrupted (143 by SIGTERM, 129 by SIGHUP).
+    """
+
+
+def _prepare() -> None:
+    from lading._core.processes.child_process import leave_pandas_out
+
+    leave_pandas_out()
+
+
+def run() -> None:
+    """Run the command when everything is loaded; `_core.cli.run` calls this."""
+    prepare_streams()
+    app(prog_name="lading", obj=_prepare)

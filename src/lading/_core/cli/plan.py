@@ -1,0 +1,185 @@
+"""`lading plan`: what training with a dataset will cost, and how well it is shuffled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lading._core.cli.options import CHOOSING, READING, WRITING, Debug, Json, Sources, Values, takes
+from lading._core.cli.output import Output
+from lading._core.cli.progress import watching
+from lading._core.cli.source import open_chosen
+from lading._core.cli.text import count, facts
+from lading._core.units import format_bytes
+from lading.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from lading._core.jobs.job_plan import JobPlan
+    from lading._core.train.plan import Plan
+
+__all__ = ["plan"]
+
+_STEPS = replace(CHOOSING, without=("shuffle", "seed"))
+_WRITING = replace(WRITING, only=("format", "options", "shard_size", "workers", "max_batch_bytes"), optional=True)
+
+
+class _Shuffling(StrEnum):
+    """Kinds of shuffle, as the command line spells them."""
+
+    AUTO = "auto"
+    GLOBAL = "global"
+    BLOCK = "block"
+    NONE = "none"
+
+
+@takes(_WRITING, _STEPS, READING)
+def plan(  # noqa: PLR0913 - one argument an option
+    *,
+    sources: Sources,
+    world_size: Annotated[int, typer.Option("--world-size", min=1, metavar="N", help="Ranks of the job.")] = 1,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, metavar="N", help="Samples a batch of a rank.")] = 1,
+    shuffle: Annotated[
+        _Shuffling,
+        typer.Option(
+            "--shuffle",
+            metavar="KIND",
+            help="How the loader shuffles: auto, global, block or none, as in lading.loader.",
+        ),
+    ] = _Shuffling.AUTO,
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            "--lanes",
+            min=1,
+            metavar="N",
+            help="Lanes of a block shuffle: as many ranks read blocks of their own.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the loader's shuffle.")] = 0,
+    ahead: Annotated[
+        str, typer.Option("--ahead-bytes", metavar="SIZE", help="What the loader reads ahead, at most.")
+    ] = "256MB",
+    job: Annotated[
+        bool, typer.Option("--job", metavar="", help="Show what a conversion will take instead; needs --to.")
+    ] = False,
+    rate: Annotated[
+        str,
+        typer.Option("--rate", metavar="SIZE", help="Source bytes that a worker of the job converts in a second."),
+    ] = "100MB",
+    total_bytes: Annotated[
+        str | None,
+        typer.Option(
+            "--total-bytes", metavar="SIZE", help="Plan the job for so many bytes of such data.", show_default=False
+        ),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+    writing: Values,
+    choosing: Values,
+    reading: Values,
+) -> None:
+    """Show what training will read, keep in memory and shuffle.
+
+    Computed from the order of the loader and from the layout of the data. Reads
+    headers and footers, no payload. Says what to type where a choice is bad.
+    With --job: the tasks, shards, requests and hours of a conversion.
+
+    Example: lading plan 'mint/*.tar' --world-size 64 --batch-size 32
+    """
+    with Output(as_json=as_json, debug=debug) as out:
+        if job:
+            _show_job(out, sources, writing(), choosing(), reading(), {"rate": rate, "total_bytes": total_bytes})
+            return
+        from lading._core.train import plan as planning
+        from lading._core.train.feed import resolved
+
+        kinds: dict[str, Any] = {"auto": True, "none": False}
+        kind = kinds.get(shuffle.value, shuffle.value)
+        with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "looking"):
+            if lanes is not None:
+                found = resolved(kind, dataset.layout)
+                if found.kind != "block":
+                    raise UsageError("only a block shuffle has lanes", found=f"--lanes {lanes} with {found.kind}",
+                                     advice="Add --shuffle block, or leave --lanes out.")  # fmt: skip
+                kind = replace(found, lanes=lanes)
+            made = planning.plan(dataset, batch_size, world_size=world_size, shuffle=kind, seed=seed, ahead_bytes=ahead)
+        out.show(made.to_dict(), _text(made))
+
+
+def _show_job(
+    out: Output,
+    sources: list[str],
+    writing: dict[str, Any],
+    choosing: dict[str, Any],
+    reading: dict[str, Any],
+    asked: dict[str, Any],
+) -> None:
+    """Show what a conversion will take."""
+    from lading._core.jobs.job_plan import plan_job
+
+    if not writing.get("format"):
+        raise UsageError("a job is planned for a format", found="--job without --to", advice="Add --to parquet.")
+    writing = {"write_options": writing.pop("options", None), **writing}
+    with open_chosen(sources, reading, choosing) as dataset, watching(out.err, "looking"):
+        made = plan_job(dataset, **writing, **asked)
+    out.show(made.to_dict(), _job_text(made))
+
+
+def _job_text(made: JobPlan) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    speed = f"at {format_bytes(made.rate_bytes)}/s each (--rate)"
+    rows = [
+        ("source", f"{count(made.source_shards, 'shard')} of {made.source_format}, {format_bytes(made.source_bytes)}"),
+        ("tasks", f"{made.tasks:,}, of {format_bytes(made.task_bytes)} at most"),
+        ("writes", f"{count(made.shards, 'shard')} of {made.format}, about {format_bytes(made.size_bytes)}"),
+        ("takes", f"{_duration(made.seconds)} with {count(made.workers, 'worker')} {speed}"),
+        ("memory", f"{format_bytes(made.memory_bytes)} a process, at most"),
+        ("on a store", f"{made.puts:,} requests that write, {made.copies:,} that copy"),
+        ("if it dies", f"--resume does {_duration(made.redone_seconds)} of each worker's work again, at most"),
+    ]
+    yield facts((name, Text(value)) for name, value in rows)
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in the largest unit of which there are two."""
+    for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.1f} seconds"
+
+
+def _text(made: Plan) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    shuffle = made.shuffle
+    blocks = f", blocks of {count(shuffle.block, 'sample')}, window {shuffle.window}, lanes {shuffle.lanes}"
+    own = f"{format_bytes(made.read_bytes)} for samples of {format_bytes(made.rank_bytes)}"
+    random = f"(random order: {made.random_neighbours:.2%})"
+    rows = [
+        ("shuffle", shuffle.kind + (blocks if shuffle.kind == "block" else "")),
+        ("epoch", count(made.samples, "sample")),
+        (
+            "a rank",
+            f"{count(made.batches, 'batch', 'batches')}, {count(made.rank_samples, 'sample')}",
+        ),
+        ("reads", own + ("" if made.requests is None else f", in at least {made.requests:,} requests a column")),
+        ("at once", f"{format_bytes(made.chunk_bytes)}, from {count(made.shards_at_once, 'shard')}"),
+        ("memory", f"{format_bytes(made.memory_bytes)} read ahead, before it is decoded"),
+        ("neighbours", f"{made.neighbours:.2%} of samples have the next one of the source in their step {random}"),
+        ("shards", f"{made.shards_a_batch:.1f} in a batch (random order: {made.random_shards_a_batch:.1f})"),
+        (
+            "correlation",
+            f"{made.correlation:+.3f} of position and number (random order: 0 ± {made.random_correlation:.3f})",
+        ),
+        *(("advice", text) for text in made.advice),
+    ]
+    yield facts((name, Text(value)) for name, value in rows)

@@ -1,0 +1,310 @@
+"""Media as Python values: images as Pillow's, audio and videos as bytes that know what their headers say.
+
+Nothing is decoded before somebody asks: Pillow reads an image's header when the image is opened, and its pixels when
+they are looked at; `AudioFile.array` decodes when it is read.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading._core.content.media_info import MediaInfo, media_info
+from lading._core.features.images import BROKEN, STORED, remember_source, shown_upright
+from lading._core.features.types import Audio, Feature, Image, Sequence, Struct, Video
+from lading._core.units import format_bytes
+from lading.errors import DataError, missing_extra
+
+__all__ = [
+    "AudioFile",
+    "BrokenFile",
+    "Opening",
+    "VideoFile",
+    "media_features",
+    "open_image",
+    "open_media",
+    "read_sound",
+]
+
+Opening: TypeAlias = Literal["upright", "stored"]
+"""How images are opened: turned as their EXIF data say, or with their pixels as they are stored."""
+
+_AS_BYTES = "Read the bytes instead: ds.with_decode(False)."
+
+
+class _MediaFile(bytes):
+    """The bytes of a file, and facts of its header."""
+
+    @cached_property
+    def info(self) -> MediaInfo | None:
+        """What the header says: format, duration, rates, sizes; None if lading does not know the format."""
+        return media_info(self)
+
+    def __reduce__(self) -> tuple[type, tuple[bytes]]:
+        return type(self), (bytes(self),)
+
+
+class AudioFile(_MediaFile):
+    """The bytes of an audio file, which decode on demand; the package `soundfile` reads them (`lading[audio]`).
+
+    Example:
+        clip = ds[0]["wav"]
+        clip.duration_s, clip.sample_rate, clip.array.shape
+    """
+
+    @cached_property
+    def array(self) -> NDArray[np.float32]:
+        """The samples as float32 from -1 to 1: `(time,)` of one channel, `(channels, time)` of several.
+
+        Raises:
+            DataError: the bytes are no audio that soundfile reads, or a WAV or FLAC file that is cut.
+            MissingExtra: soundfile is not installed.
+        """
+        found = read_sound(self)[0].T
+        return np.ascontiguousarray(found[0] if len(found) == 1 else found)
+
+    @cached_property
+    def _sound_info(self) -> Any:
+        return _sound(lambda soundfile: soundfile.info(io.BytesIO(self)))
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples a second. Raises as `array`, where the header alone does not say it."""
+        return int((self.info and self.info.sample_rate) or self._sound_info.samplerate)
+
+    @property
+    def channels(self) -> int:
+        """Number of channels. Raises as `sample_rate`."""
+        return int((self.info and self.info.channels) or self._sound_info.channels)
+
+    @property
+    def duration_s(self) -> float:
+        """Duration in seconds. Raises as `sample_rate`."""
+        known = self.info and self.info.duration_s
+        return float(known or self._sound_info.frames / self._sound_info.samplerate)
+
+    def __repr__(self) -> str:
+        return f"<AudioFile {_shown(self)}>"
+
+
+def read_sound(data: bytes) -> tuple[NDArray[np.float32], int]:
+    """Return what an audio file holds, float32 from -1 to 1 of (frames, channels), and the frames a second.
+
+    PyAV decodes AAC and the sound of videos, which soundfile does not know. Memory grows with the frames that are
+    there, and not with those that a header claims.
+
+    Raises:
+        DataError: the bytes are no audio that these read, or a WAV or FLAC file that is cut.
+        MissingExtra: soundfile, or PyAV, is not installed.
+    """
+    info = media_info(data)
+    if (info is not None and info.format in _SOUND_OF_PYAV) or _is_adts(data):
+        return _sound_by_pyav(data)
+
+    def read(soundfile: Any) -> tuple[list[NDArray[np.float32]], int, int]:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            frames, blocks = max(_BLOCK_NUMBERS // file.channels, 1), list[NDArray[np.float32]]()
+            while len(block := file.read(frames, "float32", always_2d=True)):
+                blocks.append(block)
+            return blocks, file.channels, file.samplerate
+
+    blocks, channels, rate = _sound(read)
+    found = blocks[0] if len(blocks) == 1 else np.concatenate([np.zeros((0, channels), np.float32), *blocks])
+    if info is not None and info.duration_s and (info.format == "flac" or info.codec in ("pcm", "float")):
+        expected = round(info.duration_s * (info.sample_rate or rate))
+        if len(found) < expected:
+            raise DataError("the audio file is cut", expected=f"{expected:,} frames", found=f"{len(found):,}")
+    return found, int(rate)
+
+
+_BLOCK_NUMBERS = 1 << 20
+_SOUND_OF_PYAV = frozenset(("m4a", "mp4", "mov", "mkv", "webm", "avi"))
+
+
+def _is_adts(data: bytes) -> bool:
+    """Return whether bytes are AAC in ADTS frames, as files that end in aac: MPEG layers are told by the same bits."""
+    return len(data) > 1 and data[0] == 0xFF and data[1] & 0xF6 == 0xF0  # noqa: PLR2004 - the bits of a frame
+
+
+def _sound_by_pyav(data: bytes) -> tuple[NDArray[np.float32], int]:
+    try:
+        import av
+    except ImportError as error:
+        advice = "Install it: pip install 'lading[video]'. The bytes need nothing: bytes(sample[\"m4a\"])."
+        raise missing_extra(error, "AAC, and the sound of videos, is decoded with PyAV", "av", advice) from error
+    try:
+        opened: Any = av.open(io.BytesIO(data))
+        with opened as file:
+            if not file.streams.audio:
+                raise DataError("there is no sound in this file")
+            stream = file.streams.audio[0]
+            rate, channels = stream.rate, stream.channels
+            resampler = av.AudioResampler(format="flt", layout=stream.layout.name, rate=rate)
+            blocks = [
+                made.to_ndarray().reshape(-1, channels)
+                for frame in (*file.decode(stream), None)
+                for made in resampler.resample(frame)
+            ]
+    except (av.FFmpegError, ValueError, LookupError) as error:
+        raise DataError("the audio cannot be decoded", found=str(error)[:200]) from error
+    return np.concatenate([np.zeros((0, channels), np.float32), *blocks]), int(rate)
+
+
+_OBJECT = re.compile(r"<_io\.BytesIO object at 0x[0-9a-f]+>")
+
+
+def _sound(read: Callable[[Any], Any]) -> Any:
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:  # OSError: the package is there, and the library behind it is not
+        advice = "Install it: pip install 'lading[audio]'. The bytes need nothing: bytes(sample[\"wav\"])."
+        raise missing_extra(error, "audio is decoded with soundfile", "soundfile", advice) from error
+    try:
+        return read(soundfile)
+    except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
+        found = _OBJECT.sub("the file", str(error))[:200]
+        raise DataError("the audio cannot be decoded", found=found) from error
+
+
+class VideoFile(_MediaFile):
+    """The bytes of a video file; `_core.train.decode.frames` decodes frames, or a decoder of your choice.
+
+    Example: `ds[0]["mp4"].duration_s`
+    """
+
+    @property
+    def duration_s(self) -> float | None:
+        """Duration in seconds; None if the header does not say it, as all facts here."""
+        return None if self.info is None else self.info.duration_s
+
+    @property
+    def width(self) -> int | None:
+        """Pixels."""
+        return None if self.info is None else self.info.width
+
+    @property
+    def height(self) -> int | None:
+        """Pixels."""
+        return None if self.info is None else self.info.height
+
+    @property
+    def fps(self) -> float | None:
+        """Frames a second."""
+        return None if self.info is None else self.info.fps
+
+    def __repr__(self) -> str:
+        return f"<VideoFile {_shown(self)}>"
+
+
+class BrokenFile(bytes):
+    """The bytes of a file that cannot be opened, as `ds.head()` gives them in place of an image.
+
+    Attributes:
+        error: why the file cannot be opened.
+    """
+
+    error: DataError
+
+    def __new__(cls, data: bytes, error: DataError) -> Self:
+        """Return these bytes with the error."""
+        made = super().__new__(cls, data)
+        made.error = error
+        return made
+
+    def __reduce__(self) -> tuple[type, tuple[bytes, DataError]]:
+        return type(self), (bytes(self), self.error)
+
+    def __repr__(self) -> str:
+        return f"<broken file, {format_bytes(len(self))}: {self.error.message}>"
+
+
+def _shown(file: _MediaFile) -> str:
+    """Format, duration and size, as far as the header says them."""
+    info = file.info
+    facts = [] if info is None else [info.format, *([f"{info.duration_s:.2f} s"] if info.duration_s else [])]
+    return ", ".join([*facts, format_bytes(len(file))])
+
+
+def open_image(data: bytes | memoryview, *, upright: bool = True) -> Any:
+    """Return the Pillow image of these bytes. Only its header is read; pixels, and errors in them, come with `load()`.
+
+    The image shares the bytes. They are written again as they are, as long as the image still shows them.
+
+    Args:
+        data: the file.
+        upright: turn the pixels as EXIF data say, when they are read. False gives them as they are stored.
+
+    Raises:
+        DataError: Pillow knows no such image, or its header is damaged.
+        MissingExtra: Pillow is not installed.
+    """
+    try:
+        from PIL import Image as Pillow
+    except ImportError as error:
+        advice = f"Install it: pip install 'lading[images]'. {_AS_BYTES}"
+        raise missing_extra(error, "images are opened with Pillow", "PIL", advice) from error
+    stored = data if isinstance(data, bytes) else bytes(data)
+    try:
+        image = Pillow.open(io.BytesIO(stored))
+    except (Pillow.DecompressionBombError, Pillow.DecompressionBombWarning) as error:
+        raise DataError("the image has more pixels than Pillow allows", found=str(error)[:200],
+                        advice=f"Raise PIL.Image.MAX_IMAGE_PIXELS. {_AS_BYTES}") from error  # fmt: skip
+    except BROKEN as error:
+        raise DataError("the image cannot be opened", expected="an image that Pillow reads",
+                        found=f"{len(stored):,} bytes that begin with {stored[:12]!r}",
+                        advice=_AS_BYTES) from error  # fmt: skip
+    remember_source(image, stored)
+    setattr(image, STORED, stored)
+    if upright:
+        with suppress(*BROKEN):  # pixels that cannot be read are an error of whoever looks at them
+            image = shown_upright(image)
+            setattr(image, STORED, stored)
+    return image
+
+
+def open_media(feature: Feature, value: Any, opening: Opening = "upright") -> Any:
+    """Return media bytes as an image, an `AudioFile` or a `VideoFile`, also inside lists and structs.
+
+    Args:
+        feature: the feature, as `media_features` gives it.
+        value: the value, as `lading.features.decode` gives it. None, and structs without bytes, stay as they are.
+        opening: of images.
+
+    Raises:
+        DataError, MissingExtra: as `open_image`.
+    """
+    match feature:
+        case Sequence(inner) if isinstance(value, list):
+            return [open_media(inner, item, opening) for item in value]
+        case Struct(fields) if isinstance(value, dict):
+            inside = {name: inner for name, inner in fields if name in value}
+            return value | {name: open_media(inner, value[name], opening) for name, inner in inside.items()}
+    if not isinstance(value, (bytes, memoryview)) or type(feature) not in _OPENED:
+        return value
+    if isinstance(feature, Image):
+        return open_image(value, upright=opening == "upright")
+    return _OPENED[type(feature)](value)
+
+
+_OPENED: Mapping[type, Callable[[Any], Any]] = {Image: open_image, Audio: AudioFile, Video: VideoFile}
+
+
+def media_features(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Return the features of columns that hold media, also inside lists and structs, by name."""
+    return {name: feature for name, feature in features.items() if _holds_media(feature)}
+
+
+def _holds_media(feature: Feature) -> bool:
+    match feature:
+        case Sequence(inner):
+            return _holds_media(inner)
+        case Struct(fields):
+            return any(_holds_media(inner) for _, inner in fields)
+    return type(feature) in _OPENED

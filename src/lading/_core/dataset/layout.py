@@ -1,0 +1,108 @@
+"""How the samples of a dataset lie, for whoever plans to read them by number: what training needs to know at first."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+import xxhash
+from numpy.typing import NDArray
+
+from lading._core.dataset.order.chosen import ChosenSamples
+from lading._core.dataset.shards.shards import Shards
+from lading._core.interleaved.base import View
+from lading._core.storage.concurrent import is_remote
+from lading._core.storage.stores import resolve
+
+__all__ = ["Layout", "layout_of"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """How samples lie.
+
+    Attributes:
+        shard_ends: number of samples in each shard and all before it, behind the steps. One shard, if a step changed
+            the order.
+        sample_bytes: bytes of a sample in its file, on average; 0 if no list says the sizes of files.
+        unit_samples: samples of which neighbours are read together: a row group, a compressed shard; 1 where each
+            sample is a byte range of its own.
+        read_samples: samples that are read to read one: of a unit, or of one of its pages.
+        batch_samples: samples that are read at once where most of them are wanted, else one by one: a record batch; 0
+            where there are no such samples.
+        kept_bytes: of such samples that readers of remote files keep, and do not read again.
+        remote: whether the files are in a store of high latency.
+        fingerprint: 16 hex digits, the same for the same shards and steps wherever they lie.
+    """
+
+    shard_ends: NDArray[np.int64]
+    sample_bytes: int
+    unit_samples: int
+    read_samples: int
+    batch_samples: int
+    kept_bytes: int
+    remote: bool
+    fingerprint: str
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples."""
+        return int(self.shard_ends[-1]) if len(self.shard_ends) else 0
+
+
+def layout_of(shards: Shards, chosen: ChosenSamples | None) -> Layout:
+    """How the samples behind steps lie. Opens one shard; conditions take a pass over the columns that they look at."""
+    table, ends = shards.listing.table, shards.sample_ends()
+    total = int(ends[-1]) if len(ends) else 0
+    sizes = table.column("size_bytes")
+    stored = 0 if sizes.null_count or not total else pc.sum(sizes).as_py() // total
+    first = int(np.argmax(ends > 0)) if total else None
+    unit, read, places, kept = (1, 1, 0, 0) if first is None else _units(shards.counted_shard(first))
+    return Layout(
+        shard_ends=ends if chosen is None else _ends_behind(ends, chosen),
+        sample_bytes=stored,
+        unit_samples=unit,
+        read_samples=read,
+        batch_samples=places,
+        kept_bytes=kept,
+        remote=first is not None and is_remote(resolve(shards.path(first), shards.stores)[0]),
+        fingerprint=_fingerprint(shards, ends, chosen),
+    )
+
+
+def _units(view: View) -> tuple[int, int, int, int]:
+    """How samples of a shard are read together, as `Layout` has it: units, reads, places, kept bytes."""
+    columns, first = view.column_reader, np.zeros(1, np.int64)
+    if columns is not None and columns.column_slices(first) is not None:
+        return 1, 1, 0, 0
+    read, places, kept = view.samples_at_once()
+    index = view.index()
+    whole = read == 1 or index is None or "num_rows" not in index.column_names
+    unit = read if whole or index is None else max(index["num_rows"].to_pylist(), default=1)
+    return unit, read, places, kept
+
+
+def _ends_behind(ends: NDArray[np.int64], chosen: ChosenSamples) -> NDArray[np.int64]:
+    numbers = chosen.numbers
+    if isinstance(numbers, range):
+        if numbers.step == 1:
+            return np.clip(ends, numbers.start, numbers.stop) - numbers.start
+        numbers = np.asarray(numbers, np.int64)
+    if np.any(numbers[1:] < numbers[:-1]):
+        return np.array([len(numbers)])
+    return np.searchsorted(numbers, ends)
+
+
+def _fingerprint(shards: Shards, sample_ends: NDArray[np.int64], chosen: ChosenSamples | None) -> str:
+    """A hash of the names of the shards below their common folder, their sizes where a list says them, and steps."""
+    paths = shards.listing.table.column("path").to_pylist()
+    # What the first and the last of sorted texts begin with, all others begin with.
+    ends = (min(paths), max(paths)) if paths else ("", "")
+    shared = len(os.path.commonpath(ends)) if len(paths) > 1 and ends[0][:1] == ends[1][:1] else 0
+    names = [path[shared:] for path in paths] if shared else [path.rsplit("/", 1)[-1] for path in paths]
+    told = "\0".join([shards.view, *map(str, () if chosen is None else chosen.steps), *names])
+    sizes = np.array([size or 0 for size in shards.listing.table.column("size_bytes").to_pylist()], np.int64)
+    numbers = np.concatenate((sample_ends, sizes)).astype("<i8")
+    return xxhash.xxh3_64_hexdigest(told.encode() + numbers.tobytes())

@@ -1,0 +1,231 @@
+"""The methods of a dataset that give a new dataset with one more step."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any, Self, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading._core.content.media_files import Opening
+from lading._core.dataset.steps.base import Step
+from lading._core.dataset.steps.cast_step import Cast
+from lading._core.dataset.steps.column_steps import Drop, Rename, Select
+from lading._core.dataset.steps.field_steps import Fields
+from lading._core.dataset.steps.filter_steps import Filter, ImageBounds, Where
+from lading._core.dataset.steps.functions import OnFunctionError
+from lading._core.dataset.steps.map_step import Map
+from lading._core.dataset.steps.order_steps import Limit
+from lading.options import Drop as DropPolicy
+
+__all__ = ["BatchFunction", "SampleFunction", "StepVerbs"]
+
+SampleFunction: TypeAlias = Callable[[MutableMapping[str, Any]], Any]
+"""A function over one sample: a dict of decoded values."""
+
+BatchFunction: TypeAlias = Callable[[pa.RecordBatch], Any]
+"""A function over a record batch."""
+
+
+class StepVerbs(ABC):
+    """Every method gives a new dataset, and reads nothing."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _with(self, *steps: Step) -> Self:
+        """The dataset with more steps."""
+
+    def select(self, *columns: str) -> Self:
+        """Keep these columns, in the order of the source.
+
+        The key of samples (`__key__`) and the reserved columns of items stay too; `drop` leaves them out. A field
+        inside a column becomes a column of its own, such as `json.lang`, `meta.tags[0]`, `jpg.width`. A sample without
+        the field has a null there. The first samples decide the type of JSON fields: `select` reads them.
+
+        Example: `ds.select("jpg", "json.lang")`
+        """
+        fields = self._fields(columns)
+        chosen = self if fields is None else self._with(fields)
+        return chosen._with(Select(columns))  # noqa: SLF001 - of the same class
+
+    @property
+    @abstractmethod
+    def _opening(self) -> Opening:
+        """How functions over samples get images."""
+
+    @abstractmethod
+    def _fields(self, columns: Sequence[str]) -> Fields | None:
+        """The step that adds the columns among these that are fields inside others; None if there are none."""
+
+    def drop(self, *columns: str) -> Self:
+        """Leave these columns out.
+
+        Example: `ds.drop("thumbnail")`
+        """
+        return self._with(Drop(columns))
+
+    def rename(self, names: Mapping[str, str]) -> Self:
+        """Give columns new names.
+
+        Example: `ds.rename({"txt": "caption"})`
+        """
+        return self._with(Rename.of(names))
+
+    def cast(self, columns: Mapping[str, Any]) -> Self:
+        """Give columns other types.
+
+        A value that the type cannot hold exactly is an error that names the sample; floats are rounded to a narrower
+        type of floats. Labels may be given by name: a column of text becomes numbers.
+
+        Example: `ds.cast({"score": "float32", "label": lading.features.ClassLabel(["cat", "dog"]), "txt": "binary"})`
+
+        Args:
+            columns: type of each column: a name such as `"float32"`, an Arrow type, or a feature of `_core.features`.
+        """
+        return self._with(Cast.of(columns))
+
+    def flatten(self, *columns: str) -> Self:
+        """Make columns of the fields of JSON objects and structs: `json` becomes `json.lang`, `json.score`, ….
+
+        The types are those that all samples need, so all JSON of these columns is read for it. Fields with lists,
+        objects, or values of several types stay JSON text. A field that a sample lacks is null.
+
+        Example: `ds.flatten("json").write("table", format="parquet")`
+
+        Args:
+            columns: columns to flatten; all structs if none is given.
+
+        Raises:
+            UsageError: a column holds neither objects nor structs.
+        """
+        steps = [step for name, fields in self._flat(columns).items() for step in (fields, Drop((name,)))]
+        return self._with(*steps)
+
+    @abstractmethod
+    def _flat(self, columns: Sequence[str]) -> dict[str, Fields]:
+        """The steps that make columns of the fields of columns."""
+
+    def where(self, condition: str | pc.Expression, *, drop: DropPolicy = "row") -> Self:
+        """Keep the rows for which a condition holds. A column that only metadata rows fill counts for all items.
+
+        Example: `ds.where("lang == 'en' and score > 0.5")`
+
+        Args:
+            condition: a text, or a pyarrow expression.
+            drop: of documents: drop the items that fail (`row`), or the documents that have such items (`sample`).
+        """
+        return self._with(Where(condition, drop))
+
+    def image_bounds(
+        self,
+        *,
+        min_side: int | None = None,
+        max_side: int | None = None,
+        min_aspect_ratio: float | None = None,
+        max_aspect_ratio: float | None = None,
+        drop: DropPolicy = "row",
+    ) -> Self:
+        """Keep the rows whose images are within bounds. Only the first bytes of images are read.
+
+        Example: `ds.image_bounds(min_side=256, max_aspect_ratio=3)`
+
+        Args:
+            min_side: least pixels of an image's shorter side.
+            max_side: most pixels of its longer side.
+            min_aspect_ratio: least width / height.
+            max_aspect_ratio: most width / height.
+            drop: as of `where`.
+        """
+        return self._with(ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop))
+
+    def filter(self, function: SampleFunction, *, on_error: OnFunctionError = "error") -> Self:
+        """Keep the samples for which a function says true.
+
+        The function gets each sample as a dict of decoded values, as `ds[i]` gives it. A field that the function does
+        not look at is neither read nor decoded. `filter_batches` is for functions over Arrow batches, and `where` for
+        conditions as text: both are faster.
+
+        Example: `ds.filter(lambda sample: sample["jpg"].width >= 256)`
+
+        Args:
+            function: returns true or false for a sample.
+            on_error: for a sample for which the function raises: `error`, or `drop_sample` (counted, and listed in the
+                ledger of `write`).
+
+        Raises:
+            FunctionError: when samples are read: the function raised; names the sample and the function's line.
+        """
+        return self._with(Filter(function, on_error=on_error, opening=self._opening))
+
+    def map(
+        self,
+        function: SampleFunction,
+        columns: Mapping[str, Any] | None = None,
+        *,
+        on_error: OnFunctionError = "error",
+    ) -> Self:
+        """Change samples by a function, which returns a dict of new and changed fields, merged into the sample.
+
+        The function gets each sample as a dict of decoded values, as `ds[i]` gives it: images as Pillow's, JSON parsed,
+        arrays as numpy. A field that the function does not look at is neither read nor decoded. A field that it leaves
+        as it is keeps its stored bytes. A changed image is encoded in the format of its field's ending, else as its
+        file was; JPEG gets quality 95. Images come upright (`with_decode(upright=False)` for stored pixels). Other
+        values are taken as `lading.writer` takes them: unless `columns` gives another type, lists of bytes or images
+        become lists of bytes, and other lists and dicts JSON.
+
+        Of interleaved data the function gets a document, with `items`, a list of dicts. It may change items, or return
+        another list of them, which are numbered by their places. New items need a `modality`.
+
+        The first samples decide the types of new columns. A later value of another type is an error that names it.
+
+        Example:
+            ds.map(lambda sample: {"length": len(sample["txt"])})
+            ds.map(make_thumbnail, columns={"thumbnail": lading.features.Image()})
+
+        Args:
+            function: returns new and changed fields, or the sample itself with changes; None changes nothing.
+            columns: types of the columns that the function adds or changes: a name such as `"int64"`, an Arrow type, or
+                a feature of `_core.features`. No other columns may be added then.
+            on_error: as of `filter`.
+
+        Raises:
+            FunctionError: when samples are read: the function raised; names the sample and the function's line.
+        """
+        given = None if columns is None else tuple(columns.items())
+        return self._with(Map(function, given, on_error, opening=self._opening))
+
+    def filter_batches(self, function: BatchFunction, *, drop: DropPolicy = "row") -> Self:
+        """Keep the rows for which a function over Arrow batches says true.
+
+        Example: `ds.filter_batches(lambda batch: pc.greater(batch["score"], 0.5))`
+
+        Args:
+            function: called with each record batch; returns a truth value for every row. Payload comes as references
+                (`lading.features.materialise` reads it), or as `large_binary`.
+            drop: as of `where`.
+        """
+        return self._with(Filter(function, drop, batched=True))
+
+    def map_batches(self, function: BatchFunction) -> Self:
+        """Replace each batch of rows by the batch that a function returns for it.
+
+        The columns of the first batch with rows are those of all. A function that returns more or fewer samples than
+        it gets can be iterated and written; samples by number (`ds[i]`, `len`, `take`) are an error then. The first
+        use of numbers behind a function therefore calls it for all rows once.
+
+        Example: `ds.map_batches(lambda batch: batch.append_column("n", pc.utf8_length(batch["text"])))`
+
+        Args:
+            function: called with each record batch, payload as of `filter_batches`.
+        """
+        return self._with(Map(function, batched=True))
+
+    def limit(self, count: int) -> Self:
+        """Keep the first samples, at most so many.
+
+        Example: `ds.limit(1000)`
+        """
+        return self._with(Limit(count))

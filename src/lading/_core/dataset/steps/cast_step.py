@@ -1,0 +1,207 @@
+"""The steps that give columns other types, and that make columns of the fields of JSON objects and structs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lading._core.arrow import json_text
+from lading._core.arrow.align import cast_column
+from lading._core.arrow.json_columns import Kinds, column_type
+from lading._core.arrow.references import is_ref
+from lading._core.arrow.views import byte_lengths, is_bytes, is_text, present
+from lading._core.content.field_paths import FieldPath
+from lading._core.content.nested import plain
+from lading._core.dataset.steps.base import Applied, AppliedEach, Step, StepContext, no_such_column
+from lading._core.dataset.steps.field_steps import Fields
+from lading._core.dataset.transform.portion import Portion
+from lading._core.dataset.values.field_values import field_type, field_values
+from lading._core.features.items import KEY, lineage_of
+from lading._core.features.stored_values import declared_field
+from lading._core.features.types import Bytes, ClassLabel, Json, Text, feature_of, with_feature
+from lading._core.storage.fetch import Fetcher, value_bounds
+from lading.errors import DataError, LadingError, SchemaMismatch, UsageError, errors_at
+
+__all__ = ["Cast", "flat_fields"]
+
+_PARSED_BYTES = 4 << 20
+_INTEGERS_AND_FLOATS = 2 | 8
+"""As `_core.arrow.json_columns` counts the kinds of JSON numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Step):
+    """Give columns other types; a value that the type cannot hold is an error.
+
+    Attributes:
+        columns: the columns, under their names, as they become.
+    """
+
+    columns: tuple[pa.Field, ...]
+
+    changes_columns: ClassVar[bool] = True
+    keeps_names: ClassVar[bool] = False
+    reads_values: ClassVar[bool] = True
+    asks_schema: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any]) -> Cast:
+        """Return the step that gives each key of the mapping its value as type."""
+        fields = (declared_field(name, kind) for name, kind in columns.items())
+        return cls(tuple(with_feature(f, Bytes()) if feature_of(f) == Bytes() else f for f in fields))
+
+    def named(self, added: Collection[str]) -> tuple[str, ...]:  # noqa: ARG002 - as of all steps
+        """Return the names of the columns."""
+        return tuple(field.name for field in self.columns)
+
+    def schema_after(self, schema: pa.Schema, view: str) -> pa.Schema:  # noqa: ARG002 - as of all steps
+        """Return the schema with the new types. Raises UsageError for a column that is missing."""
+        known = {field.name: field for field in self.columns}
+        for name in known:
+            if name not in schema.names:
+                raise no_such_column(name, schema.names)
+        return pa.schema([known.get(field.name, field) for field in schema], metadata=schema.metadata)
+
+    def begin(self, context: StepContext) -> Applied:
+        """Return the step at work."""
+        return AppliedEach(partial(self._applied, context.fetcher))
+
+    def _applied(self, fetcher: Fetcher, portion: Portion) -> Portion:
+        return replace(portion, batch=_cast_rows(self, portion.batch, fetcher))
+
+    def __repr__(self) -> str:
+        return f"cast({', '.join(f'{field.name}: {field.type}' for field in self.columns)})"
+
+
+def _cast_rows(step: Cast, batch: pa.RecordBatch, fetcher: Fetcher) -> pa.RecordBatch:
+    """Return the rows with columns in their new types.
+
+    Raises:
+        SchemaMismatch: a value does not fit; names file, sample and column.
+    """
+    for target in step.columns:
+        place = batch.schema.get_field_index(target.name)
+        if place < 0:  # only other shards have the column
+            continue
+        try:
+            column = _cast(batch, place, target, fetcher)
+        except LadingError as error:
+            raise _placed(error, batch, target.name) from None
+        batch = batch.set_column(place, target.with_type(column.type), column)
+    return batch
+
+
+def _placed(error: LadingError, batch: pa.RecordBatch, name: str) -> LadingError:
+    """The error with the file and the key of its row."""
+    files = lineage_of(batch.schema)
+    if error.row is not None and KEY in batch.schema.names:
+        error.at(sample=str(batch.column(KEY)[error.row].as_py()))
+    return error.at(file=files[0] if len(files) == 1 else None, column=name)
+
+
+def _cast(batch: pa.RecordBatch, place: int, target: pa.Field, fetcher: Fetcher) -> pa.Array:
+    field, column = batch.schema.field(place), batch.column(place)
+    stored_as_bytes = is_ref(column.type) or is_bytes(column.type)
+    if is_bytes(target.type) and stored_as_bytes:
+        return column
+    goal = feature_of(target)
+    if isinstance(feature_of(field), Json) and isinstance(goal, (Json, Text)):
+        one = fetcher.materialise(pa.record_batch([column], pa.schema([field], metadata=batch.schema.metadata)))
+        return cast_column(one.column(0), target)
+    [values] = field_values(batch, [field.name], fetcher)
+    if isinstance(goal, ClassLabel) and is_text(values.type):
+        return _labels(values, goal)
+    made = cast_column(values, target)
+    if isinstance(goal, ClassLabel):
+        _refuse_first(pc.or_(pc.less(made, 0), pc.greater_equal(made, len(goal.names))), made,
+                      f"0 to {len(goal.names) - 1}")  # fmt: skip
+    if isinstance(goal, Json):
+        _refuse_broken(made)
+    return made
+
+
+def _refuse_broken(texts: pa.Array) -> None:
+    """Raise DataError, with the row, for a text that is no JSON."""
+    stored = plain(texts).cast(pa.large_binary())
+    for first, stop in value_bounds(byte_lengths(stored), _PARSED_BYTES):
+        some = stored.slice(first, stop - first).fill_null(b"null").to_pylist()
+        if json_text.loads_plain(some) is None:
+            for row, text in enumerate(some, first):
+                with errors_at(row=row):
+                    json_text.loads(text)
+
+
+def _labels(values: pa.Array, label: ClassLabel) -> pa.Array:
+    numbers = pc.index_in(values, pa.array(label.names, values.type)).cast(pa.int64())
+    _refuse_first(pc.and_(values.is_valid(), numbers.is_null()), values, f"one of {', '.join(label.names)}")
+    return pc.if_else(values.is_valid(), numbers, pa.scalar(None, pa.int64()))
+
+
+def _refuse_first(wrong: pa.Array, values: pa.Array, expected: str) -> None:
+    bad = np.asarray(wrong.fill_null(False).to_numpy(zero_copy_only=False))  # noqa: FBT003 - pyarrow takes it by position only
+    if bad.any():
+        row = int(bad.argmax())
+        raise SchemaMismatch("not a label of the feature", row=row, expected=expected, found=repr(values[row].as_py()))
+
+
+def flat_fields(name: str, field: pa.Field, portions: Iterable[Portion]) -> Fields:
+    """Return the step that makes a column of each field of a column's structs or JSON objects.
+
+    Args:
+        name: name of the column.
+        field: the column.
+        portions: all rows of it, with payload; read only where the column holds JSON.
+
+    Raises:
+        UsageError: the column holds neither.
+        DataError: a JSON value is no object.
+    """
+    if pa.types.is_struct(field.type) and not isinstance(feature_of(field), Json):
+        paths = [FieldPath(name, (child.name,)) for child in field.type]
+        kinds = [
+            (path, pa.field(f"{name}.{path.path[0]}", field_type(field, path.path) or pa.null())) for path in paths
+        ]
+        return Fields(tuple(kinds))
+    if not isinstance(feature_of(field), Json):
+        raise UsageError("a column that holds neither JSON objects nor structs", column=name,
+                         found="bytes of files" if is_ref(field.type) else str(field.type),
+                         advice="Flatten another column.")  # fmt: skip
+    kinds_seen = Kinds()
+    for portion in portions:
+        if name in portion.batch.schema.names:  # else only other shards have the column
+            with portion.naming_rows():
+                _look(name, portion.batch, kinds_seen)
+    columns = []
+    for child in kinds_seen.names:
+        kinds_of_child = kinds_seen.of(child, per_item=False)
+        made = column_type(f"{name}.{child}", kinds_of_child)
+        if kinds_of_child == _INTEGERS_AND_FLOATS:
+            made = pa.field(made.name, pa.float64())
+        if pa.types.is_null(made.type):
+            made = with_feature(pa.field(made.name, pa.string()), Json())
+        columns.append((FieldPath(name, (child,)), made))
+    if not columns:
+        raise UsageError("no sample has a field in this column", column=name)
+    return Fields(tuple(columns))
+
+
+def _look(name: str, batch: pa.RecordBatch, seen: Kinds) -> None:
+    column = batch.column(name)
+    there = present(column)
+    for row, text in enumerate(column.to_pylist()):
+        if not there[row]:
+            continue
+        try:
+            value = json_text.loads(text)
+        except LadingError as error:
+            raise _placed(error.at(row=row), batch, name) from None
+        if not isinstance(value, dict):
+            raise _placed(DataError("a JSON value without fields", row=row, expected="an object",
+                                    found=f"{value!r:.80}"), batch, name)  # fmt: skip
+        seen.add(value, set())

@@ -1,0 +1,194 @@
+"""The step that changes samples or batches by a function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from lading._core.arrow.align import align_table
+from lading._core.content.media_files import Opening
+from lading._core.dataset.steps.base import Applied, Columns, Known, Step, StepContext, refuse_no_names
+from lading._core.dataset.steps.functions import (
+    Function,
+    OnFunctionError,
+    refuse_no_function,
+    shown_error,
+    shown_function,
+)
+from lading._core.dataset.transform.portion import Portion, without_failed
+from lading._core.dataset.transform.sample_functions import SampleMap, of_batch
+from lading._core.features.items import sample_firsts, without_source
+from lading._core.features.stored_values import declared_field
+from lading._core.interleaved.image_lists import follow_images
+from lading.errors import UsageError
+
+__all__ = ["Map"]
+
+
+@dataclass(frozen=True, slots=True)
+class Map(Step):
+    """Merge the dict that a function returns into its sample; or replace each batch by the batch that it returns.
+
+    Attributes:
+        function: called with each sample, a dict of decoded values; or with each batch.
+        columns: name and declared type of new and changed columns; None: the first samples decide.
+        on_error: as of `Filter`.
+        batched: as of `Filter`.
+        opening: as of `Filter`.
+    """
+
+    function: Function
+    columns: tuple[tuple[str, Any], ...] | None = None
+    on_error: OnFunctionError = "error"
+    batched: bool = False
+    opening: Opening = "upright"
+
+    keeps_names: ClassVar[bool] = False
+    reads_values: ClassVar[bool] = True
+    calls_function: ClassVar[bool] = True
+    makes_columns: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot be called, unknown policies, and types that columns cannot have."""
+        refuse_no_function(self.function, self.on_error)
+        for name, kind in self.columns or ():
+            refuse_no_names([name])
+            declared_field(name, kind)
+
+    @property
+    def keeps_samples(self) -> bool:
+        """Whether each sample stays one sample, in its place."""
+        return not self.batched and self.on_error == "error"
+
+    @property
+    def replaces_batches(self) -> bool:
+        """Whether the function replaces batches."""
+        return self.batched
+
+    @property
+    def verb(self) -> str:
+        """Name of the method that makes the step."""
+        return "map_batches" if self.batched else "map"
+
+    def left(self, names: Columns, view: str) -> Columns:  # noqa: ARG002 - as of all steps
+        """Return any names: nobody knows which columns the function gives."""
+        return Columns.all_but()
+
+    def columns_needed(self, wanted: Columns, known: Known) -> Columns:  # noqa: ARG002 - as of all steps
+        """Return all columns."""
+        return Columns.all_but()
+
+    @property
+    def sent(self) -> dict[str, object]:
+        """The function."""
+        return {self.verb: self.function}
+
+    def begin(self, context: StepContext) -> Applied:
+        """Return the step at work."""
+        lists = context.image_lists()
+        if self.batched:
+            return _MappedBatches(self.function, context.view, context.schema, lists)
+        mapped = SampleMap(self, context.fetcher, context.view, context.schema, any_members=context.any_members)
+        return _MappedSamples(mapped, context.view, context.schema, lists)
+
+    def __repr__(self) -> str:
+        if self.batched:
+            return f"map_batches({shown_function(self.function)})"
+        columns = "" if self.columns is None else f", columns={dict(self.columns)!r}"
+        return f"map({shown_function(self.function)}{columns}{shown_error(self.on_error)})"
+
+
+class _MappedBatches(Applied):
+    """Has a function of the user's replace batches.
+
+    Attributes:
+        schema: of the rows that it gives; None before the first of them.
+    """
+
+    def __init__(self, function: Function, view: str, schema: pa.Schema | None, lists: Sequence[str]) -> None:
+        self._function, self._view, self.schema, self._lists = function, view, schema, lists
+        self._other_count = False
+
+    def __call__(self, portion: Portion) -> Portion:
+        batch = portion.batch
+        if not batch.num_rows:
+            return portion
+        made = of_batch(self._function, batch, "map_batches")
+        if not isinstance(made, pa.RecordBatch):
+            raise UsageError("the function must return a record batch", found=type(made).__name__,
+                             advice="A function over single samples goes to map.")  # fmt: skip
+        if len(set(made.schema.names)) < len(made.schema):
+            raise UsageError("the function gives several columns one name", found=", ".join(made.schema.names),
+                             advice="Replace a column with set_column.")  # fmt: skip
+        made = made.replace_schema_metadata({**(batch.schema.metadata or {}), **(made.schema.metadata or {})})
+        if self._view == "interleaved":
+            _refuse_broken(made)
+        made = follow_images(batch, made, None, self._lists)
+        if self.schema is not None:
+            made = _aligned(made, self.schema, batch.schema)
+        elif made.num_rows:
+            self.schema = without_source(made.schema)
+        self._other_count |= len(sample_firsts(made, self._view)) != len(sample_firsts(batch, self._view))
+        return replace(portion, batch=made, samples=None if self._other_count else portion.samples, rows=None)
+
+
+class _MappedSamples(Applied):
+    """Has a function of the user's change samples; those for which it raises are left out, if a policy says so.
+
+    Attributes:
+        schema: of the rows behind it; None before the first of them.
+    """
+
+    def __init__(self, mapped: SampleMap, view: str, schema: pa.Schema | None, lists: Sequence[str]) -> None:
+        self._mapped, self._view, self.schema, self._lists = mapped, view, schema, lists
+        self._is_given = schema is not None
+
+    def __call__(self, portion: Portion) -> Portion:
+        batch = portion.batch
+        if not batch.num_rows:
+            return portion
+        made, failed, sources = self._mapped(batch, portion.samples)
+        made = follow_images(batch, made, sources, self._lists)
+        if self.schema is not None:
+            if not self._is_given:
+                self.schema = _with_found_types(self.schema, made.schema)
+            made = _aligned(made, self.schema, batch.schema)
+        elif len(failed) < len(sample_firsts(made, self._view)):
+            self.schema = without_source(made.schema)
+        moved = not np.array_equal(sources, np.arange(batch.num_rows))
+        portion = replace(portion, batch=made, rows=None if moved else portion.rows)
+        return without_failed(portion, failed, self._view)
+
+
+def _with_found_types(schema: pa.Schema, made: pa.Schema) -> pa.Schema:
+    """The schema, where columns that were null so far have the types of later rows."""
+    found = {field.name: field for field in made}
+    return pa.schema([found.get(f.name, f) if pa.types.is_null(f.type) else f for f in schema], schema.metadata)
+
+
+def _aligned(made: pa.RecordBatch, schema: pa.Schema, before: pa.Schema) -> pa.RecordBatch:
+    """What a function made, in the schema of its first rows.
+
+    As without the function, a column that only later shards have joins the columns then.
+    """
+    known = {*schema.names}
+    late = [field for field in made.schema if field.name not in known and field.name in before.names]
+    return align_table(made, pa.schema([*schema, *late], metadata=schema.metadata))
+
+
+def _refuse_broken(batch: pa.RecordBatch) -> None:
+    """Raise UsageError for rows that a function made of whole samples, and that are none any more."""
+    missing = [name for name in ("sample_id", "position", "modality") if name not in batch.schema.names]
+    if missing:
+        raise UsageError("the function drops a column that items need", column=missing[0])
+    runs = len(sample_firsts(batch, "interleaved"))
+    if len(batch.column("sample_id").unique()) < runs:
+        raise UsageError(
+            "the function separates rows of one sample",
+            column="sample_id",
+            advice="Rows of a sample must be neighbours, and samples must have different ids.",
+        )

@@ -1,0 +1,252 @@
+"""Views of one shard of a concatenated dataset: behind the steps of its part, and with the columns of all parts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading._core.arrow.json_columns import fit_json
+from lading._core.arrow.references import is_ref
+from lading._core.arrow.views import is_bytes
+from lading._core.dataset.order.chosen import ChosenSamples
+from lading._core.dataset.order.numbers import Numbers
+from lading._core.dataset.order.source_rows import other_count
+from lading._core.dataset.shards.shards import Shards
+from lading._core.dataset.steps.sequence import has_map
+from lading._core.dataset.writing.outcomes import Outcomes
+from lading._core.features.items import KEY
+from lading._core.features.natural import in_natural_type
+from lading._core.formats.base import DEFAULT_SCAN, Scan
+from lading._core.interleaved.base import View
+from lading._core.interleaved.typed import cast_values
+from lading._core.storage.fetch import Fetcher
+from lading.errors import errors_at
+
+__all__ = ["Columns", "PartView", "StepsView"]
+
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
+_KEY_DIGITS = 9
+
+
+class StepsView(View):
+    """One shard, or all shards of a part, behind the steps of the part.
+
+    Args:
+        chosen: the samples behind the steps.
+        shards: the shards of the part.
+        number: the shard; None for all of them, where steps count samples or put them in order.
+        numbers: numbers of the samples in the part, by shard, that were found before; added to.
+    """
+
+    def __init__(
+        self, chosen: ChosenSamples, shards: Shards, number: int | None, numbers: dict[int | None, Numbers]
+    ) -> None:
+        self._chosen, self._shards, self._number, self._known = chosen, shards, number, numbers
+        self._counts = Counter[str]()
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What the shards and the steps reported."""
+        return self._counts
+
+    def schema(self) -> pa.Schema:
+        """Return the columns behind the steps."""
+        of_shard = self._number is not None and self._shards.target is None
+        whole = self._shards.open_shard(self._number).schema() if of_shard else self._shards.schema  # type: ignore[arg-type] # a number
+        return self._chosen.schema_from(whole)
+
+    def index(self) -> None:
+        """Return None: an index is of a file."""
+
+    def num_samples(self) -> int:
+        """Return the number of samples; behind a condition, one pass counts them."""
+        return len(self._numbers())
+
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
+        """Yield the rows behind the steps."""
+        outcomes = Outcomes()
+        self._chosen.note_before_list(outcomes)
+        for portion in self._chosen.portions(
+            scan.columns, scan.max_rows, scan.max_bytes, views=scan.views, shards=self._read, outcomes=outcomes
+        ):
+            yield portion.batch
+        self._counts.update((self._shards.counts | self._chosen.reported) + outcomes.counts)
+        self._shards.counts.clear()
+
+    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
+        """Return the rows of samples by ordinal behind the steps."""
+        numbers = np.asarray(self._numbers(), np.int64)[samples]
+        return self._chosen.made(numbers, self._chosen.steps, scan.columns)
+
+    def close(self) -> None:
+        """Leave the shards open: they are the part's."""
+
+    @property
+    def _read(self) -> range | None:
+        return None if self._number is None else range(self._number, self._number + 1)
+
+    def _numbers(self) -> Numbers:
+        """The number in the part of each sample."""
+        if self._number not in self._known:
+            self._known[self._number] = self._chosen.numbers if self._number is None else self._passed(self._number)
+        return self._known[self._number]
+
+    def _passed(self, shard: int) -> NDArray[np.int64]:
+        chosen, ends = self._chosen, self._shards.sample_ends()
+        begin = int(ends[shard - 1]) if shard else 0
+        found = [np.zeros(0, np.int64)]
+        columns: list[str] | None = None if has_map(chosen.steps) else []
+        for portion in chosen.portions(columns, steps=chosen.steps, empty=True, shards=self._read):
+            if portion.samples is None:
+                raise other_count()
+            found.append(portion.samples)
+        return np.concatenate(found) + begin
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns that rows of a part get.
+
+    Attributes:
+        own: the columns of the part, with its own types.
+        all: the columns of all parts.
+        prefix: text before the number in keys of rows without one; empty if rows get no keys.
+    """
+
+    own: pa.Schema
+    all: pa.Schema
+    prefix: str = ""
+
+    def schema(self, schema: pa.Schema, *, whole: bool = False) -> pa.Schema:
+        """Return the schema of rows that had this schema; with `whole`, also with the columns that they lack."""
+        fields = [self.field(field, self._type(field)) for field in schema]
+        more = [field for field in self.all if field.name not in schema.names]
+        made = [field for field in more if field.name == KEY and self.prefix]
+        rest = [field for field in more if whole and field not in made]
+        return pa.schema(made + fields + rest, metadata=schema.metadata)
+
+    def _type(self, field: pa.Field) -> pa.DataType:
+        """The type that a column gets. Payload in files, and in views, stays there."""
+        if self.all.get_field_index(field.name) < 0:
+            return field.type
+        wanted = self.all.field(field.name).type
+        stays = is_ref(field.type) or pa.types.is_binary_view(field.type)
+        return field.type if stays and is_bytes(wanted) else wanted
+
+    def field(self, field: pa.Field, kind: pa.DataType) -> pa.Field:
+        """Return a column of rows with this type, and the metadata that all parts have for it."""
+        known = self.all.get_field_index(field.name) >= 0
+        more = self.all.field(field.name).metadata or {} if known else {}
+        return pa.field(field.name, kind, metadata={**(field.metadata or {}), **more})
+
+
+class PartView(View):
+    """A shard of a part whose rows get the columns of all parts.
+
+    Args:
+        view: the shard, behind the steps of the part.
+        columns: the columns.
+        fetcher: reads payload that becomes text or numbers.
+        path: of the shard, for errors.
+        first: number of its first row in the part, for keys.
+    """
+
+    def __init__(self, view: View, columns: Columns, fetcher: Fetcher, path: str, first: int) -> None:
+        self._view, self._columns, self._fetcher, self._path, self._first = view, columns, fetcher, path, first
+        self.copies, self.has_errors, self.holds_items = view.copies, view.has_errors, view.holds_items
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Counts of the shard."""
+        return self._view.counts
+
+    @property
+    def read_share(self) -> float | None:
+        """Return the share of the file that is read by the latest batch."""
+        return self._view.read_share
+
+    def schema(self) -> pa.Schema:
+        """Return the columns that the shard has, and keys; rows have nulls for those of other parts."""
+        return self._columns.schema(self._view.schema())
+
+    def index(self) -> pa.Table | None:
+        """Return the index of the shard."""
+        return self._view.index()
+
+    def num_samples(self) -> int:
+        """Return the number of samples."""
+        return self._view.num_samples()
+
+    def samples_at_once(self) -> tuple[int, int, int]:
+        """Return how many samples of the shard are read to read one (`View.samples_at_once`)."""
+        return self._view.samples_at_once()
+
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in order, with their new types and keys."""
+        own = None if self._view.declares_types() else self._columns.own
+        first = 0
+        for batch in self._view.batches(replace(scan, columns=self._present(scan.columns), schema=own)):
+            with errors_at(file=self._path, first_row=first):
+                yield self._made(batch, scan.columns, np.arange(first, first + batch.num_rows))
+            first += batch.num_rows
+
+    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
+        """Return the rows of samples by ordinal, with their new types and keys."""
+        with errors_at(file=self._path, first_row=None):
+            rows = self._view.read(samples, Scan(self._present(scan.columns)))
+            if not self._view.declares_types():
+                rows = fit_json(rows, self._columns.own)
+            return self._made(rows, scan.columns, samples)
+
+    def _present(self, columns: Sequence[str] | None) -> Sequence[str] | None:
+        """The columns to ask of the shard, at least one."""
+        if columns is None:
+            return None
+        names = self._columns.own.names
+        return [name for name in columns if name in names] or self._view.schema().names[:1]
+
+    def _made(self, rows: _Rows, columns: Sequence[str] | None, numbers: NDArray[np.int64]) -> _Rows:
+        target = self._columns.schema(rows.schema, whole=True)
+        if columns is not None:
+            target = pa.schema([f for f in target if f.name in columns or f.name in rows.schema.names], target.metadata)
+        arrays = [self._column(rows, field, numbers) for field in target]
+        return type(rows).from_arrays(arrays, schema=target)
+
+    def _column(self, rows: _Rows, field: pa.Field, numbers: NDArray[np.int64]) -> Any:
+        at = rows.schema.get_field_index(field.name)
+        if at < 0:
+            is_made = field.name == KEY and bool(self._columns.prefix)
+            return self._keys(numbers) if is_made else pa.nulls(rows.num_rows, field.type)
+        column, before = rows.column(at), rows.schema.field(at)
+        if before.type == field.type:
+            return column
+        if is_ref(before.type):
+            column = self._fetched(rows.select([field.name]))
+        if is_bytes(column.type) and pa.types.is_integer(field.type):
+            whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            return in_natural_type(whole, field.with_type(pa.int64())).cast(field.type)
+        return cast_values(column, before, field)
+
+    def _keys(self, numbers: NDArray[np.int64]) -> pa.Array:
+        texts = pc.utf8_lpad(pa.array(numbers + self._first).cast(pa.string()), _KEY_DIGITS, "0")
+        return pc.binary_join_element_wise(self._columns.prefix, texts, "")
+
+    def _fetched(self, rows: _Rows) -> Any:
+        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        chunks = [self._fetcher.materialise(batch, earlier=False).column(0) for batch in batches]
+        return pa.chunked_array(chunks, pa.large_binary()) if isinstance(rows, pa.Table) else chunks[0]
+
+    def declares_types(self) -> bool:
+        """Return True: the parts have told the types of all rows."""
+        return True
+
+    def close(self) -> None:
+        """Close files and maps."""
+        self._view.close()

@@ -1,0 +1,66 @@
+"""Loose files: a folder of files is a dataset. Read-only; `lading export` writes such folders.
+
+    sample       files of one folder with one name up to the first dot: `a/1.jpg`, `a/1.txt` → key `a/1`
+    column       the rest of the name, in lower case: `jpg`, `txt`, `seg.png`
+    shard        a slice of the listing, of up to 1,024 samples and 64 MB
+
+Values are references to whole files, so no file is opened before its bytes are asked for. Samples come in the order of
+the paths of their first files.
+
+A folder of labelled media (`cat/1.jpg`, `dog/2.png`: media of one kind alone, in several folders of one depth) has the
+columns `image` (or `audio`, `video`) and `label`. A folder with `metadata.csv`, `.jsonl` or `.parquet` has the columns
+of that table too, and one media file a sample as `image` (or `audio`, `video`). Both are as Hugging Face's
+`imagefolder` and `audiofolder` have them; order and the column `__key__` are lading's own.
+
+Source: webdataset 1.0.2, tariterators.py (keys and fields); datasets 5.2.0, folder_based_builder.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lading._core.formats.base import Format, FormatInfo, ListedShard, NoOptions, ShardFile
+from lading._core.formats.files.listing import METADATA_NAMES, holds_media, list_files
+from lading._core.formats.files.reader import FilesReader, ReadOptions
+from lading._core.storage.base import FileInfo
+from lading.errors import UsageError
+
+__all__ = ["FORMAT", "FilesFormat", "FilesReader", "ReadOptions"]
+
+
+class FilesFormat(Format[ReadOptions, NoOptions]):
+    """Folders of loose files."""
+
+    info = FormatInfo(
+        name="files", extensions=(), read_options=ReadOptions, lists_files=True, described_by=METADATA_NAMES
+    )
+
+    def matches(self, path: str, head: bytes) -> bool:
+        """Return False: a shard is no file."""
+        return False
+
+    def list_files(self, root: str, files: Sequence[FileInfo]) -> tuple[list[ListedShard], Mapping[str, int]]:
+        """Return slices of the samples of a folder."""
+        return list_files(root, files)
+
+    def claims_folder(self, files: Sequence[FileInfo]) -> bool:
+        """Return whether some files are media by their names."""
+        return holds_media(files)
+
+    def read_only_error(self) -> UsageError:
+        """Return the error that names the verb that writes loose files."""
+        return UsageError("loose files are no shards", advice="Write them with lading export, or ds.export.")
+
+    def open(self, file: ShardFile, options: ReadOptions) -> FilesReader:
+        """Open a slice of a folder; no file is opened.
+
+        Raises:
+            UsageError: the source is a file.
+        """
+        if not file.entry:
+            raise UsageError("loose files are read by their folder", file=file.path, advice="Name the folder.")
+        return FilesReader(file, options)
+
+
+FORMAT = FilesFormat()
+"""The format that the registry loads."""

@@ -1,0 +1,222 @@
+"""MDS, the format of MosaicML Streaming, and its split formats (json, csv, tsv, xsv).
+
+    dataset   a folder with `index.json` (`_core.formats.mds.index`) and its shards, perhaps compressed as a whole
+    shard     uint32 n, uint32 offset[n + 1], JSON of the columns, samples; offsets are absolute
+    sample    `_core.formats.mds.samples`
+    split     a file of lines (`_core.formats.mds.lines`), and `.meta`: uint32 n, uint32 offset[n + 1], JSON
+
+Columns of numbers are numbers, columns of text are text. Other values (bytes, images, arrays, lists, pickles) are
+references to their place, and become bytes, tagged with their MDS encoding (`lading.features.Encoded`), from which
+`ds[i]` makes Python values. Counts, sizes and columns are checked against the index, hashes too with `verify`. A
+compressed shard is decompressed in memory when it is opened; offsets never count in the compressed file. A decompressed
+copy next to a compressed shard is read instead of it. Reading writes no files.
+
+Written shards have the peer's bytes, also in split formats (`writer.py`, `lines_writer.py`).
+
+A single shard (`shard.00000.mds`) opens by its own header; a shard of a split format needs its index.
+
+Source: mosaicml-streaming 0.13.0, base/format.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from lading._core.formats.base import (
+    Finding,
+    Format,
+    FormatInfo,
+    JoinedIndex,
+    Level,
+    ListedShard,
+    Recovered,
+    ShardFacts,
+    ShardFile,
+    Written,
+    map_file,
+    two_sinks,
+)
+from lading._core.formats.mds.check import check_shard, find_compressed_copy
+from lading._core.formats.mds.files import WriteOptions, files_named, joined_entries, named, save_index, write_index
+from lading._core.formats.mds.index import (
+    COMPRESSIONS,
+    INDEX_NAME,
+    KINDS,
+    Entry,
+    EntryFile,
+    list_mds,
+    meta_name,
+    parse_entry,
+    read_mds_index,
+)
+from lading._core.formats.mds.lines_index import find_lines
+from lading._core.formats.mds.lines_recover import recover_lines
+from lading._core.formats.mds.lines_writer import LineWriter
+from lading._core.formats.mds.nulls import marks_of
+from lading._core.formats.mds.reader import MdsReader, ReadOptions
+from lading._core.formats.mds.recover import recover_samples
+from lading._core.formats.mds.stored_schema import written_schema
+from lading._core.formats.mds.writer import MdsWriter, asked_fields, rounded_columns
+from lading._core.storage.base import Sink, Store
+from lading.limits import DEFAULT_LIMITS, Limits
+
+__all__ = [
+    "FORMAT",
+    "Entry",
+    "EntryFile",
+    "LineWriter",
+    "MdsFormat",
+    "MdsReader",
+    "MdsWriter",
+    "ReadOptions",
+    "WriteOptions",
+    "files_named",
+    "joined_entries",
+    "parse_entry",
+    "read_mds_index",
+    "save_index",
+    "written_schema",
+]
+
+
+class MdsFormat(Format[ReadOptions, WriteOptions]):
+    """MDS datasets, split formats included."""
+
+    info = FormatInfo(
+        name="mds",
+        extensions=(".mds", ".mds.br", ".mds.bz2", ".mds.gz", ".mds.snappy", ".mds.zstd"),
+        read_options=ReadOptions,
+        write_options=WriteOptions,
+        index_names={INDEX_NAME: ".*"},
+        leftovers=r"shard\.\d+\.(?:json|csv|tsv|xsv)(?:\.meta)?(?:\.(?:br|bz2|gz|snappy|zstd))?",
+        unlisted=tuple(f".{kind}{end}" for kind in KINDS[1:] for end in ("", *map(".{}".format, COMPRESSIONS))),
+        interleaved="packed",
+        self_contained=True,
+        restores_types=True,
+    )
+
+    def list_shards(
+        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
+    ) -> list[ListedShard] | None:
+        """Return the shards of an `index.json`."""
+        return list_mds(store, path, head, limits)
+
+    def find_shards(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
+        """Return the shards of split formats below a folder, by the `.meta` next to each."""
+        return find_lines(store, folder, limits)
+
+    def open(self, file: ShardFile, options: ReadOptions) -> MdsReader:
+        """Open a shard; read its head, and all of it if it is compressed.
+
+        Raises:
+            CorruptShard, SidecarMismatch: it is damaged, or contradicts the index.
+        """
+        return MdsReader(file, options)
+
+    def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
+        """Return the columns whose encodings are asked for, and those of floats that are rounded for them."""
+        encodings = options.columns or {}
+        return Written(asked_fields=asked_fields(encodings), reduced_columns=rounded_columns(schema, encodings))
+
+    def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
+        """Yield where the header contradicts the index, and a compressed copy with other bytes."""
+        return check_shard(file, options, level)
+
+    def compressed_copy(self, file: ShardFile) -> str | None:
+        """Return the compressed file of a decompressed one, or the reverse: the peer keeps both with `keep_zip`."""
+        return find_compressed_copy(file)
+
+    def extra_files(self, name: str, options: WriteOptions) -> Sequence[str]:
+        """Return the `.meta` of a shard of a split format."""
+        return [] if options.kind == "mds" else [meta_name(name, options.ending)]
+
+    def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> MdsWriter | LineWriter:
+        """Create a shard of MDS, which is written when it is closed, or of a split format.
+
+        Raises:
+            UsageError: an encoding for a column that is not there.
+            Unrepresentable: a column without an MDS encoding.
+        """
+        return (
+            MdsWriter(sinks[0], schema, options)
+            if options.kind == "mds"
+            else LineWriter(two_sinks(sinks), schema, options)
+        )
+
+    def recover(
+        self, file: ShardFile, options: ReadOptions, *, schema: pa.Schema | None = None, failed: bool = True
+    ) -> Recovered | None:
+        """Return the samples or lines that are whole. Raises DataError.
+
+        See `_core.formats.mds.recover` and `_core.formats.mds.lines_recover`.
+        """
+        if file.entry and parse_entry(file.entry, file.limits).config.format != self.name:
+            return recover_lines(map_file(file), file)
+        return recover_samples(map_file(file), file)
+
+    def shard_name(self, number: int) -> str:
+        """Return `shard.00000`, the name that the peer gives."""
+        return f"shard.{number:05d}"
+
+    def extension(self, options: WriteOptions) -> str:
+        """Return `.mds` or the split format's name, and the ending of the compression."""
+        return f".{options.kind}{options.ending}"
+
+    def rename_entry(self, entry: str, name: str) -> str:
+        """Return the entry with files of this name, as a writer makes it."""
+        return json.dumps(named(json.loads(entry), name), sort_keys=True)
+
+    def entry_files(self, entry: str) -> list[str]:
+        """Return the unpacked file, the packed file and the `.meta` files that the entry names."""
+        return files_named(json.loads(entry))
+
+    def restored_schema(self, rows: pa.Schema) -> pa.Schema:
+        """Return the columns without dictionaries and views, bytes and arrays as large_binary."""
+        return written_schema(rows)
+
+    def join_indexes(
+        self, store: Store, folder: str, parts: Sequence[str], limits: Limits = DEFAULT_LIMITS
+    ) -> JoinedIndex:
+        """Read the `index.json` of each part."""
+        entries = joined_entries(store, folder, parts, limits)
+        files = [name for entry in entries for name in files_named(entry)]
+        samples = sum(entry["samples"] for entry in entries)
+        return JoinedIndex(len(entries), samples, files, partial(save_index, store, folder, entries))
+
+    def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
+        """Write `index.json`."""
+        return write_index(store, folder, shards)
+
+    def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
+        """Return the compression by the ending; by index or header, the columns with null masks, or the split format.
+
+        Items that are packed into samples have no columns to mark.
+
+        Raises:
+            CorruptShard, SidecarMismatch: as `open_shard`, for a shard without an index.
+        """
+        ending = posixpath.splitext(source.path)[1][1:]
+        found: dict[str, Any] = {"compression": ending} if ending in COMPRESSIONS else {}
+        if source.entry:
+            config = parse_entry(source.entry, source.limits).config
+        else:
+            with closing(self.open(source, ReadOptions())) as reader:
+                config = reader.config
+        if config.format == self.name:
+            marked = list(marks_of(config.columns))
+            return {**found, "nulls": marked} if marked and view != "interleaved" else found
+        found["kind"] = config.format
+        if config.newline != WriteOptions().line_end:
+            found["newline"] = config.newline
+        return {**found, "separator": config.separator} if config.format == "xsv" else found
+
+
+FORMAT = MdsFormat()
+"""The format that the registry loads."""

@@ -1,0 +1,252 @@
+"""Recover the samples of a damaged MDS shard, and make its head anew.
+
+    uint32 n, uint32 offset[n + 1], JSON of the columns, samples
+
+A sample begins with the sizes of its values. They add up to the distance between two offsets: then the sample is at its
+place. Offsets that are damaged are found again by the sizes of the samples between sound ones. The columns are known by
+the JSON, or by an index.
+
+If bytes are missing from the file or came into it, the samples before that place are whole, up to the last one, whose
+values may be hit. All others are lost. Samples of one fixed size do not tell where the place is: all are lost.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from lading._core.formats.base import Recovered, ShardFile
+from lading._core.formats.mds.index import Column, Entry, parse_config, parse_entry, tells_columns
+from lading._core.storage.base import MappedFile
+from lading.errors import CorruptShard, DataError, LadingError, errors_at
+from lading.limits import Limits
+
+__all__ = ["recover_samples"]
+
+_NUMBER_BYTES = 4
+_JSON_STARTS = re.compile(rb'\{"(?:column_|compression")')
+"""How the peer's JSON begins: its names are sorted."""
+_MAX_JSON_BYTES = 1 << 20
+_SEARCHED_BYTES = 16 << 10
+"""Bytes behind the offsets in which the first sample is looked for if the JSON is damaged."""
+_FIT_SAMPLES = 64 << 10
+"""Samples that are checked together."""
+_MOST_STEPS = 2_000_000
+"""Steps from sample to sample beyond their number: a second."""
+
+
+def recover_samples(mapped: MappedFile, source: ShardFile) -> Recovered | None:
+    """Return the samples that are at their places; None if the head is sound and the file has its size.
+
+    Raises:
+        DataError: nothing tells the columns, or where samples lie.
+    """
+    with errors_at(file=source.path):
+        entry = parse_entry(source.entry, source.limits) if source.entry else None
+        view = memoryview(mapped.buffer)
+        data = np.frombuffer(view, np.uint8) if view.nbytes else np.zeros(0, np.uint8)
+        head = _read_head(data, entry, source.limits)
+        samples = _Samples(data, head.columns, head.count)
+        moved = (int(head.offset[-1]) if entry is None else entry.raw.size_bytes) - len(data)
+        offset = samples.found_again(head.offset, head.begin)
+        there = samples.fits(offset)
+        if moved and not (entry is None and there.all() and int(offset[-1]) == len(data)):
+            offset = head.offset
+            there = samples.before_move(samples.fits(offset), offset)
+        elif head.is_sound and np.array_equal(offset, head.offset):
+            return None
+        else:
+            moved = 0  # or the last offset was damaged
+    return _laid_out(head, offset, there, moved, source.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The head of a shard.
+
+    Attributes:
+        count: number of samples.
+        offset: where each sample begins and the last one ends, as the head says.
+        columns: the columns.
+        json: their JSON; empty if it is damaged.
+        begin: where the first sample begins by the end of the JSON; None if it is damaged.
+        is_sound: whether count and JSON are sound.
+    """
+
+    count: int
+    offset: NDArray[np.int64]
+    columns: Sequence[Column]
+    json: bytes
+    begin: int | None
+    is_sound: bool
+
+
+def _read_head(data: NDArray[np.uint8], entry: Entry | None, limits: Limits) -> _Head:
+    """Return the head, with the columns of the index if there is one.
+
+    Raises:
+        CorruptShard: nothing tells the columns.
+    """
+    stated = int(data[:_NUMBER_BYTES].view("<u4")[0]) if len(data) >= _NUMBER_BYTES else 0
+    count = stated if entry is None else entry.samples
+    text = _json_at(data, _NUMBER_BYTES * (count + 2), entry, limits)
+    if not text and entry is None:
+        starts = (match.start() for match in _JSON_STARTS.finditer(data[: limits.index_bytes].data))
+        start = next((start for start in starts if start % _NUMBER_BYTES == 0), 0)
+        text, count = _json_at(data, start, None, limits), start // _NUMBER_BYTES - 2
+    if entry is None and not text:
+        raise CorruptShard("the JSON of the columns is damaged, and no index has them", offset=0,
+                           advice="Open the shard by its index.json, if there is one.")  # fmt: skip
+    end = _NUMBER_BYTES * (count + 2)
+    if end > len(data):
+        raise CorruptShard("the file ends in its head", offset=len(data), expected=f"the places of {count} samples")
+    columns = entry.config.columns if entry is not None else parse_config(orjson.loads(text), limits=limits).columns
+    offset = np.zeros(count + 1, np.int64)
+    offset[:] = data[_NUMBER_BYTES:end].view("<u4")
+    begin = end + len(text) if text else None
+    return _Head(count, offset, columns, text, begin, bool(text) and stated == count)
+
+
+def _json_at(data: NDArray[np.uint8], start: int, entry: Entry | None, limits: Limits) -> bytes:
+    """Return the JSON of the columns that begins here; empty if it is damaged, or has other columns than the index."""
+    text = data[start : start + _MAX_JSON_BYTES].tobytes()
+    with suppress(ValueError, RecursionError, DataError, AttributeError):
+        _, size = json.JSONDecoder().raw_decode(text.decode("latin-1"))
+        found = orjson.loads(text[:size])
+        if entry is not None and isinstance(found, dict) and not tells_columns(found):
+            return text[:size]
+        config = parse_config(found, limits=limits)
+        if entry is None or config == entry.config:
+            return text[:size]
+    return b""
+
+
+class _Samples:
+    """The samples of a shard, by the sizes of their values.
+
+    Args:
+        data: the file.
+        columns: the columns.
+        count: number of samples.
+    """
+
+    def __init__(self, data: NDArray[np.uint8], columns: Sequence[Column], count: int) -> None:
+        self._data, self._count = data, count
+        self._varying = sum(column.size is None for column in columns)
+        self._fixed = sum(column.size or 0 for column in columns) + _NUMBER_BYTES * self._varying
+        self._sizes = struct.Struct(f"<{self._varying}I")
+        self._left = 2 * count + _MOST_STEPS
+
+    def fits(self, offset: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which samples have the sizes that these offsets tell; the last one may end behind the file."""
+        width = _NUMBER_BYTES * self._varying
+        # The numbers that begin at every byte of the file. Only those that are looked at are made.
+        numbers = np.ndarray(max(len(self._data) - _NUMBER_BYTES + 1, 0), "<u4", self._data, strides=(1,))
+        fits = np.zeros(self._count, np.bool_)
+        for first in range(0, self._count, _FIT_SAMPLES):
+            start = offset[first : first + _FIT_SAMPLES + 1]
+            length, start = np.diff(start), start[:-1]
+            inside = (start > 0) & (start + width <= len(self._data)) & (length >= self._fixed)
+            rows, sizes = np.flatnonzero(inside), np.full(int(inside.sum()), self._fixed)
+            for number in range(self._varying):
+                sizes += numbers[start[rows] + _NUMBER_BYTES * number]
+            fits[first + rows] = sizes == length[rows]
+        return fits
+
+    def before_move(self, there: NDArray[np.bool_], offset: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which samples are before the place where bytes are missing or came in.
+
+        Samples without a byte in values of varying size fit anywhere: they do not count.
+
+        Raises:
+            CorruptShard: nothing tells.
+        """
+        if not self._varying:
+            raise CorruptShard("bytes are missing or came in, and samples of one size do not tell where",
+                               expected=f"{int(offset[-1])} bytes", found=f"{len(self._data)} bytes")  # fmt: skip
+        leading = len(there) if there.all() else int(np.argmin(there))
+        telling = np.flatnonzero(np.diff(offset)[:leading] > self._fixed)
+        last = int(telling[-1]) if len(telling) else 0
+        found: NDArray[np.bool_] = np.arange(len(there)) < last
+        return found
+
+    def found_again(self, offset: NDArray[np.int64], begin: int | None) -> NDArray[np.int64]:
+        """Return the offsets in a file that has its size, damaged ones made anew by the sizes of the samples between.
+
+        Samples whose places are not found have no bytes.
+        """
+        size = len(self._data)
+        sound = np.zeros(len(offset), np.bool_)
+        fits = self.fits(offset) & (offset[1:] <= size)
+        sound[:-1] |= fits
+        sound[1:] |= fits
+        offset = offset.copy()
+        if begin is not None and not sound[0]:
+            offset[0], sound[0] = begin, True
+        if not sound[-1]:
+            offset[-1], sound[-1] = size, True
+        if not sound[0]:
+            self._find_begin(offset, sound)
+        for first in np.flatnonzero(sound[:-1] & ~sound[1:]).tolist():
+            behind = first + 1 + int(np.argmax(sound[first + 1 :]))
+            places = self._walk(int(offset[first]), behind - first)
+            found = places is not None and places[-1] == offset[behind]
+            offset[first + 1 : behind] = places[1:-1] if found and places is not None else offset[first]
+        return offset
+
+    def _find_begin(self, offset: NDArray[np.int64], sound: NDArray[np.bool_]) -> None:
+        """Find the first sample from which the others follow up to the first sound offset."""
+        behind = int(np.argmax(sound))
+        end = _NUMBER_BYTES * (self._count + 2)
+        for begin in range(end, min(end + _SEARCHED_BYTES, len(self._data))):
+            places = self._walk(begin, behind)
+            if places is None or places[-1] != offset[behind]:
+                continue
+            if behind < self._count or places[-1] - begin > self._fixed * self._count:
+                offset[0], sound[0] = begin, True
+            break  # or no offset is sound, and zeros would be as many empty samples
+        if sound[0]:
+            return
+        offset[:behind] = offset[behind]
+
+    def _walk(self, begin: int, count: int) -> list[int] | None:
+        """Return where so many samples from here on begin, and the last one ends; None if they leave the file."""
+        if not self._varying:
+            return [begin + self._fixed * number for number in range(count + 1)]
+        places = [begin]
+        for _ in range(count):
+            at = places[-1]
+            if at + self._fixed > len(self._data) or not self._left:
+                return None
+            self._left -= 1
+            places.append(at + self._fixed + sum(self._sizes.unpack_from(self._data.data, at)))
+        return places
+
+
+def _laid_out(head: _Head, offset: NDArray[np.int64], there: NDArray[np.bool_], moved: int, path: str) -> Recovered:
+    """Return the file with its head made anew; the samples that are not there are holes."""
+    begin = int(offset[0])
+    room = max(begin - _NUMBER_BYTES * (head.count + 2), 0)
+    text = head.json if len(head.json) == room else b""
+    made = np.concatenate([[head.count], offset]).astype("<u4").tobytes() + text
+    rows = np.flatnonzero(there)
+    start, length = offset[rows], np.diff(offset)[rows]
+    size = max(int(offset[-1]), len(made), int((start + length).max(initial=0)))  # the last offset may be damaged
+    what = "a sample is not at its place"
+    if moved:
+        what = f"bytes {'are missing' if moved > 0 else 'were inserted'} here or before"
+    lost: list[LadingError] = [
+        CorruptShard(what, file=path, row=row, offset=int(offset[row])) for row in np.flatnonzero(~there).tolist()
+    ]
+    if not head.is_sound or moved == 0:
+        lost.insert(0, CorruptShard("the head is damaged; it was made anew", file=path, offset=0,
+                                    expected=f"the places of {head.count} samples"))  # fmt: skip
+    return Recovered(start, start, length, size, [(0, made)], np.flatnonzero(~there), lost)

@@ -1,0 +1,281 @@
+"""Read tars whose members hold values of known types: those that lading wrote, by their manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading._core.arrow.column_slices import ColumnSlices, ColumnValues, as_array
+from lading._core.arrow.rebatch import split_samples
+from lading._core.arrow.references import RefType, is_ref, with_files
+from lading._core.arrow.views import is_text
+from lading._core.content.media_lists import folded, item_members, list_member
+from lading._core.features.natural import has_items, member_name
+from lading._core.features.stored_values import is_payload, npy_head
+from lading._core.features.types import feature_of
+from lading._core.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardReader
+from lading._core.formats.webdataset.places import (
+    Cell,
+    Parse,
+    Places,
+    parser_of,
+    ranges_at,
+    sample_reader,
+    typed_parser,
+)
+from lading._core.formats.webdataset.samples import KEY, MAX_CELLS
+from lading._core.formats.webdataset.values import decode_column, payload_of, restored_schema
+from lading._core.storage.fetch import Fetcher
+from lading.errors import DataError
+
+__all__ = ["TypedReader"]
+
+_COLUMN_BYTES = 1 << 30
+"""Maximum bytes of members of a batch: a text column holds less than 2 GiB."""
+
+
+class TypedReader(ShardReader):
+    """A tar whose rows have the columns that they were written with.
+
+    Bytes columns stay references. All others are read a batch at a time, neighbours together, and take the memory of a
+    batch. The key of a sample is returned if it is a column, or requested by name.
+
+    Args:
+        reader: reader of the tar, with fields in their written case.
+        fetcher: reads the values.
+        schema: schema of the written rows.
+        path: path of the tar, for errors.
+        lists: columns that are lists of members, besides those whose types say so.
+        find_places: gives the places of all members (`WebdatasetReader.find_places`).
+        holds_values: whether batches of the reader hold values, not references.
+        is_remote: whether the tar is in a store of high latency.
+
+    Attributes:
+        counts: counts of the reader.
+    """
+
+    slices_columns = True
+
+    def __init__(
+        self,
+        reader: MemberReader,
+        fetcher: Fetcher,
+        schema: pa.Schema,
+        path: str,
+        find_places: Callable[[int], Places | None],
+        *,
+        lists: Sequence[str] = (),
+        holds_values: bool,
+        is_remote: bool,
+    ) -> None:
+        self._reader, self._fetcher, self._path = reader, fetcher, path
+        self._holds_values, self._find_places = holds_values, find_places
+        self._reads_together = is_remote and not holds_values
+        self._schema = restored_schema(schema)
+        self._members = {KEY: KEY, **{field.name: member_name(field) for field in schema if field.name != KEY}}
+        named = {*lists}.difference(field.name for field in self._schema if pa.types.is_null(field.type))
+        self._lists = [field.name for field in self._schema if has_items(field.type) or field.name in named]
+        self._members.update({name: list_member(name) for name in self._lists})
+        self._items: dict[str, list[str]] | None = None
+        self._heads = {field.name: head for field in self._schema if (head := npy_head(field)) is not None}
+
+    def schema(self) -> pa.Schema:
+        """Return the columns as they were written: bytes as references, or `large_binary` in a compressed tar."""
+        kind = pa.large_binary() if self._holds_values else RefType()
+        fields = [field.with_type(kind) if is_payload(field.type) else field for field in self._schema]
+        return with_files(pa.schema(fields, metadata=self._schema.metadata), self._reader.files)
+
+    @property
+    def held_bytes(self) -> int | None:
+        """Return the memory of the reader of the tar."""
+        return self._reader.held_bytes
+
+    def rows_at_once(self) -> int:
+        """Return 1; of a compressed tar all samples."""
+        return self._reader.rows_at_once()
+
+    def num_rows(self) -> int:
+        """Return the number of samples."""
+        return self._reader.num_rows()
+
+    def index(self) -> pa.Table:
+        """Return `__key__` and a reference column a member, as for any tar."""
+        return self._reader.index()
+
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
+        """Return samples by ordinal, in the given order; of a remote tar with all bytes. Raises as `batches`."""
+        found = self._reader.read(rows, Scan(self._wanted(scan.columns))).combine_chunks()
+        if not found.num_rows:
+            none = pa.record_batch([column.combine_chunks() for column in found.columns], found.schema)
+            return pa.Table.from_batches([self._typed(none, scan.columns)])
+        parts = found.to_batches()
+        if (
+            self._reads_together
+        ):  # members of a sample are neighbours: read apart, each column would read the others too
+            parts = [self._fetcher.materialise(batch) for batch in parts]
+        if found.num_rows > 1:
+            parts = [
+                part
+                for batch in parts
+                for part in split_samples(batch, np.arange(len(batch)), len(batch), _COLUMN_BYTES)
+            ]
+        return pa.Table.from_batches([self._typed(part, scan.columns) for part in parts])
+
+    def sample_getter(self) -> Callable[[int], dict[str, Any] | None] | None:
+        """Return what reads the members of one sample by their places; None where columns need `read`."""
+        if self._holds_values:
+            return None
+        get: Callable[[int], dict[str, Any] | None] | None = None
+
+        def sample(row: int) -> dict[str, Any] | None:
+            nonlocal get
+            if get is None:
+                places = self._find_places(1)
+                get = None if places is None else self._sample_reader(places)
+            return None if get is None else get(row)
+
+        return sample
+
+    def _sample_reader(self, places: Places) -> Callable[[int], dict[str, Any] | None]:
+        cells: dict[str, tuple[Cell, Parse | None]] = {}
+        for field in self._schema:
+            if isinstance(field.type, pa.BaseExtensionType) or (field.name == KEY and not is_text(field.type)):
+                return _no_sample
+            cell = None if field.name == KEY else self._cell(field, places)
+            if cell is not None:
+                cells[field.name] = (
+                    cell,
+                    (parser_of(feature_of(field)) if is_payload(field.type) else typed_parser(field, self._path)),
+                )
+            elif field.name != KEY:
+                return _no_sample
+        names = self._schema.names
+        return sample_reader(places, cells, dict.fromkeys(names), keyed=KEY in names)
+
+    def _cell(self, field: pa.Field, places: Places) -> Cell | None:
+        """Return the places of the values of a column; None if some value is not as the column says."""
+        if field.name in self._lists:
+            return None
+        none = np.zeros(len(places), np.int64)
+        cell = places.cells.get(self._members[field.name]) or Cell(none, none, none.astype(np.bool_))
+        if cell.there is not None and not field.nullable and not is_payload(field.type):
+            return None
+        head = self._heads.get(field.name)
+        if head is None:
+            return cell
+        wrong = cell.length != len(head[0]) + head[1]
+        return None if (wrong if cell.there is None else wrong & cell.there).any() else cell.behind(len(head[0]))
+
+    def column_slices(
+        self, rows: NDArray[np.int64], scan: Scan = DEFAULT_SCAN, *, hold: bool = True
+    ) -> ColumnSlices | None:
+        """Return the places of bytes and texts, and other columns decoded. See `ShardReader.column_slices`."""
+        places = None if self._holds_values else self._find_places(len(rows))
+        if places is None or not 0 <= int(rows.min()) <= int(rows.max()) < len(places):
+            return None
+        fields = [field for field in self._schema if scan.columns is None or field.name in scan.columns]
+        if scan.columns is not None and KEY in scan.columns and KEY not in self._schema.names:
+            fields.insert(0, pa.field(KEY, pa.string()))
+        found: dict[str, ColumnValues] = {}
+        rest: dict[str, pa.Array] = {}
+        keys = places.key_ranges(rows)
+        for field in fields:
+            cell = None if field.name == KEY else self._cell(field, places)
+            if field.name == KEY and is_text(field.type):
+                found[KEY] = keys
+            elif cell is None:
+                return None
+            elif is_payload(field.type) or is_text(field.type):
+                found[field.name] = ranges_at(places, cell, rows, views=scan.views and hold and is_payload(field.type))
+            else:
+                members = as_array(ranges_at(places, cell, rows, views=False), pa.large_binary())
+                try:
+                    rest[field.name] = decode_column(field, members, as_array(keys, pa.string()), self._path)
+                except DataError:
+                    return None  # `read` names the sample
+        if not fields:
+            return None
+        schema = pa.schema(fields, metadata=self._schema.metadata)
+        own = pa.schema([field for field in fields if field.name in rest])
+        return ColumnSlices(schema, found, pa.table([*rest.values()], own) if rest else None)
+
+    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
+        """Yield all samples in order, none of them cut.
+
+        Raises:
+            DataError: a member does not fit its column; names the tar, the sample and the column.
+        """
+        wanted = self._wanted(scan.columns)
+        few = max(1, MAX_CELLS // len(wanted))  # rows that lack a column are null there
+        for batch in self._reader.batches(replace(scan.at_most(few, _COLUMN_BYTES), columns=wanted, schema=None)):
+            yield self._typed(batch, scan.columns)
+        self.counts = self._reader.counts
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+    def _wanted(self, columns: Sequence[str] | None) -> list[str]:
+        """Return the members of columns."""
+        chosen = [name for name in self._members if columns is None or name in columns or name == KEY]
+        items = [member for name in chosen for member in self._items_of(name)]
+        return [*(self._members[name] for name in chosen), *items]
+
+    def _items_of(self, name: str) -> list[str]:
+        """Return the members that are items of a column of lists; a walk over the headers, if there is no index."""
+        if name not in self._lists:
+            return []
+        if self._items is None:
+            members = self._reader.schema().names
+            self._items = {of: item_members(of, members) for of in self._lists}
+        return self._items[name]
+
+    def _typed(self, batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+        fields = [field for field in self._schema if columns is None or field.name in columns]
+        if columns is not None and KEY in columns and KEY not in self._schema.names:
+            fields.insert(0, pa.field(KEY, pa.string()))
+        if not fields:  # the other shards have the columns, and the rows count here too
+            return batch.select([])
+        read = [self._members[field.name] for field in fields if field.name != KEY and not is_payload(field.type)]
+        read += [member for field in fields for member in self._items_of(field.name)]
+        members, keys = self._fetched(batch, read), batch.column(KEY)
+        arrays, given = [], []
+        for field in fields:
+            member = self._members[field.name]
+            if field.name in self._lists:
+                items = {name: members[name] for name in self._items_of(field.name)}
+                column = folded(field, members[member], items, keys, self._path)
+            elif field.name == KEY:
+                column = keys.cast(field.type)
+            elif member in members:
+                column = decode_column(field, members[member], keys, self._path)
+            else:
+                column = batch.column(member)
+            if field.name in self._heads:
+                column = payload_of(field, column, keys, self._path)
+            arrays.append(column)
+            given.append(field.with_type(column.type))
+        metadata = {**(self._schema.metadata or {}), **(batch.schema.metadata or {})}
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(given, metadata=metadata))
+
+    def _fetched(self, batch: pa.RecordBatch, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Return the bytes of members, requested at once: those of a sample are neighbours in the tar."""
+        members = {name: batch.column(name) for name in names}
+        lazy = [name for name, column in members.items() if is_ref(column.type)]
+        if lazy:
+            stacked = pa.concat_arrays([members[name] for name in lazy])
+            schema = pa.schema([pa.field("member", stacked.type)], metadata=batch.schema.metadata)
+            whole = self._fetcher.materialise(pa.record_batch([stacked], schema)).column(0)
+            count = batch.num_rows
+            members.update({name: whole.slice(i * count, count) for i, name in enumerate(lazy)})
+        return members
+
+
+def _no_sample(row: int) -> dict[str, Any] | None:  # noqa: ARG001 - as readers of samples are called
+    """Leave all samples to `read`."""
+    return None

@@ -1,0 +1,576 @@
+"""Rows of samples as the columns of a batch: decoded and transformed.
+
+How a column is decoded depends on its type, and not on the values of a batch. So arrays of a column have one type in
+all batches. A null among floats is NaN. A null of another column makes the column a list with None, in that batch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading._core.arrow import json_text
+from lading._core.arrow.types import arrow_type, uncut_getter, uncut_values
+from lading._core.arrow.views import LIST_TYPES, is_bytes, is_text, present, total_bytes, without_runs
+from lading._core.features import types as features
+from lading._core.features.items import KEY
+from lading._core.features.mds_values import parse_array
+from lading._core.features.types import (
+    FEATURE_KEY,
+    Array,
+    Audio,
+    Bytes,
+    ClassLabel,
+    Encoded,
+    Feature,
+    Image,
+    Json,
+    Text,
+    Value,
+    Video,
+    decode,
+    feature_of,
+)
+from lading._core.storage.threads import Running
+from lading._core.train.collate import PYTHON_TYPES, Columns, collated, columns_of, samples_of
+from lading._core.train.decode import Decode, Way, decoder_of, holds_media, of_function, size_of
+from lading.errors import DataError, FunctionError, LadingError, UsageError
+
+__all__ = ["Collate", "ColumnMaker", "Failed", "Recipe", "Spread", "one_by_one"]
+
+Collate: TypeAlias = Literal["numpy", "torch", "list", "arrow"] | Callable[[list[dict[str, Any]]], Any]
+"""What a batch is: a dict of columns of arrays, or of tensors; a list of samples; an Arrow table; or what a function
+makes of the list of samples."""
+
+Failed: TypeAlias = dict[int, LadingError]
+"""Errors of samples, by place."""
+
+Spread: TypeAlias = Callable[[Callable[[int], None], int], None]
+"""Calls a function with every number below a count, perhaps in several threads, and returns when all calls have."""
+
+_Reader: TypeAlias = Callable[..., Any]
+"""Makes values of a column, which it is given with a dict for errors of samples: a list with an entry a sample, or an
+array. A reader of media, or one that calls a function, is given a `Spread` too."""
+
+_ITEM = "binary_content"
+_AT_ONCE_BYTES: Final = 1 << 20
+"""Of files that are decoded before `transform` is given the samples: pixels take ten times as much, or more."""
+
+
+def one_by_one(call: Callable[[int], None], count: int) -> None:
+    """Call a function with every number below a count (`Spread`)."""
+    for i in range(count):
+        call(i)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What is made of the rows of a batch.
+
+    Attributes:
+        decode: by column; other columns are decoded as `ds[i]` does. False decodes no media.
+        image_size: height and width of images; a number stands for both. None leaves them as they are.
+        transform: is given every sample, a dict, and returns one; also a generator, if it has an argument `rng`.
+        batch_transform: is given every batch, and returns one.
+        collate: what a batch is.
+    """
+
+    decode: Mapping[str, Decode] | Literal[False] | None = None
+    image_size: int | tuple[int, int] | None = None
+    transform: Callable[..., dict[str, Any]] | None = None
+    batch_transform: Callable[[Any], Any] | None = None
+    collate: Collate = "numpy"
+
+
+class ColumnMaker:
+    """Makes batches of rows, as a recipe says.
+
+    Args:
+        recipe: what is made.
+        known: gives the names of all columns; asked once if the recipe names any. None checks no names.
+
+    Raises:
+        UsageError: a name in the recipe is unknown.
+    """
+
+    def __init__(self, recipe: Recipe, known: Callable[[], Sequence[str]] | None = None) -> None:
+        self._recipe, self._known = recipe, known
+        _refuse_wrong(recipe)
+        self._size = size_of(recipe.image_size)
+        self._makes_arrays = recipe.collate in ("numpy", "torch")
+        self._readers: dict[Any, tuple[_Reader, bool]] = {}
+        self._lists = {name for name, way in (recipe.decode or {}).items() if way is None}
+        self._draws = _takes_rng(recipe.transform)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_readers": {}}
+
+    @property
+    def decodes(self) -> bool:
+        """Whether batches are made of decoded columns, and not of the Arrow tables themselves."""
+        return self._recipe.collate != "arrow"
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether functions of the user are called for samples or batches."""
+        recipe = self._recipe
+        return recipe.transform is not None or recipe.batch_transform is not None or callable(recipe.collate)
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether threads should share the work: functions, and images to be decoded."""
+        return self.has_functions or (self.decodes and self._recipe.decode is not False)
+
+    def decoded(
+        self,
+        rows: pa.Table,
+        count: int,
+        as_samples: Callable[[pa.Table], list[dict[str, Any]]] | None = None,
+        rng_of: Callable[[int], np.random.Generator] = np.random.default_rng,
+        spread: Spread = one_by_one,
+    ) -> tuple[Columns, Failed]:
+        """The columns of some samples, decoded and transformed, and the errors of those that could not be.
+
+        Args:
+            rows: of the samples.
+            count: number of samples.
+            as_samples: gives the rows of documents as samples (`Dataset.as_samples`); None where a row is a sample.
+            rng_of: makes the generator of the sample at a place, for a transform that takes one.
+            spread: shares the work out to threads.
+        """
+        failed: Failed = {}
+        if self._known is not None and self._recipe.decode:
+            self._refuse_unknown(self._known())
+            self._known = None
+        samples = rows if as_samples is None else as_samples(rows)
+        if self._recipe.transform is None:
+            return self._columns(samples, failed, spread), failed
+        made: list[dict[str, Any]] = [{}] * count
+        at_once = self._at_once(rows, count, documents=as_samples is not None)
+
+        def make(group: int) -> None:
+            errors: Failed = {}
+            places = range(count)[group * at_once : (group + 1) * at_once]
+            columns = self._columns(samples[places.start : places.stop], errors, one_by_one)
+            made[places.start : places.stop] = self._transformed(columns, places, errors, rng_of)
+            failed.update({places[i]: error for i, error in errors.items()})
+
+        spread(make, -(-count // at_once))
+        return columns_of(made), dict(sorted(failed.items()))
+
+    def _at_once(self, rows: pa.Table, count: int, *, documents: bool) -> int:
+        """How many samples are decoded before `transform` is given them: all where no media are decoded."""
+        media = [_ITEM] if documents else [field.name for field in rows.schema if self._reader_of(field)[1]]
+        stored = sum(map(total_bytes, rows.select(media).to_batches())) if media else 0
+        return max(count * _AT_ONCE_BYTES // stored, 1) if stored > _AT_ONCE_BYTES else max(count, 1)
+
+    def batch(self, columns: Columns | pa.Table) -> Any:
+        """The batch that a loop is given, of decoded columns; or of a table, if nothing is decoded."""
+        collate = self._recipe.collate
+        found: Any = columns
+        if isinstance(columns, dict) and (collate == "list" or callable(collate)):
+            found = samples_of(columns)
+            found = _called_for_batch("collate", collate, found) if callable(collate) else found
+        elif isinstance(columns, dict):
+            torch = collate == "torch"
+            lists = self._lists if self._recipe.transform is None else ()  # a transform may make arrays of such columns
+            found = {
+                name: values if name in lists else collated(values, torch=torch) for name, values in columns.items()
+            }
+        last = self._recipe.batch_transform
+        return found if last is None else _called_for_batch("batch_transform", last, found)
+
+    def _refuse_unknown(self, known: Sequence[str]) -> None:
+        if unknown := sorted({*(self._recipe.decode or ())} - {*known}):
+            raise UsageError(f"decode names a column that is not there: {unknown[0]!r}", expected=", ".join(known),
+                             advice="If only other shards have it, name the columns that you use in ds.select(…)."
+                             )  # fmt: skip
+
+    def _way(self, name: str, feature: Feature) -> Decode:
+        """What the values of a column become."""
+        given = self._recipe.decode
+        if given is not None and given is not False and name in given:
+            return given[name]
+        if given is False or not holds_media(name, feature):
+            return None
+        return self._default
+
+    @property
+    def _default(self) -> Way:
+        return "torch" if self._recipe.collate == "torch" else "numpy"
+
+    # Columns of samples
+
+    def _columns(self, rows: pa.Table | list[dict[str, Any]], failed: Failed, spread: Spread) -> Columns:
+        """Decoded columns of rows, or of documents."""
+        if isinstance(rows, list):
+            columns = self._documents(rows, failed, spread)
+        else:
+            columns = {
+                field.name: self._values(field, rows.column(i), failed, spread) for i, field in enumerate(rows.schema)
+            }
+        for i, error in failed.items():
+            error.at(sample=None if (keys := columns.get(KEY)) is None or keys[i] is None else str(keys[i]))
+        return columns
+
+    def _values(self, field: pa.Field, column: pa.ChunkedArray, failed: Failed, spread: Spread) -> Any:
+        chunk = column.chunk(0) if column.num_chunks == 1 else None
+        errors: Failed = {}
+        read, is_media = self._reader_of(field)
+        values = _plain(column.combine_chunks() if chunk is None else chunk)
+        found = read(values, errors, spread) if is_media else read(values, errors)
+        for i, error in errors.items():
+            failed.setdefault(i, error.at(column=field.name))
+        return found
+
+    def _reader_of(self, field: pa.Field) -> tuple[_Reader, bool]:
+        """How a column is read, and whether media are decoded, or a function is called, for each value."""
+        key = (field.name, field.type, (field.metadata or {}).get(FEATURE_KEY))
+        found = self._readers.get(key)
+        if found is None:
+            found = self._readers[key] = self._reader(field), self._way(field.name, feature_of(field)) is not None
+        return found
+
+    def _reader(self, field: pa.Field) -> _Reader:
+        """How a column is read."""
+        name, feature, kind = field.name, feature_of(field), _plain(pa.nulls(0, field.type)).type
+        way = self._way(name, feature)
+        if isinstance(feature, Video) and name in (self._recipe.decode or {}) and way in get_args(Way):
+            raise UsageError("a video becomes frames by a function", found=f"decode={{{name!r}: {way!r}}}",
+                             expected="such as lading.train.frames(count=8), or None")  # fmt: skip
+        arrays = self._makes_arrays and self._recipe.transform is None and name not in self._lists
+        if way is None and arrays and (read := _array_reader(feature, kind)) is not None:
+            return read
+        if way is None and name not in self._lists and _is_list_of_numbers(feature, kind):
+            return _list_values
+        is_image = isinstance(feature, Image) or (isinstance(feature, Bytes) and not holds_media(name, feature))
+        if arrays and self._size is not None and way in ("numpy", "torch") and is_image:
+            return partial(_pixels, size=self._size, channels_first=way == "torch")
+        if way is None:
+            if _is_number(kind) and name not in self._lists:
+                return _scalars
+            if self._recipe.transform is None and not isinstance(feature, (Array, Encoded)):
+                self._lists.add(name)
+            return _as_stored(feature, kind)
+        return partial(_each, function=decoder_of(name, feature, way, self._size))
+
+    # Documents
+
+    def _documents(self, samples: list[dict[str, Any]], failed: Failed, spread: Spread) -> Columns:
+        way = self._way(_ITEM, Image())
+        if way is not None:
+            function = decoder_of(_ITEM, Image(), way, self._size)
+
+            def decoded(item: dict[str, Any]) -> dict[str, Any]:
+                named = item.get(_ITEM) is not None and (callable(way) or item.get("modality") == "image")
+                return {**item, _ITEM: function(item[_ITEM])} if named else item
+
+            samples = [*samples]
+
+            def decode_items(i: int) -> None:
+                sample = samples[i]
+                try:
+                    samples[i] = {**sample, "items": [decoded(item) for item in sample["items"]]}
+                except LadingError as error:
+                    failed[i] = error.at(column=_ITEM, sample=sample.get("sample_id"))
+
+            spread(decode_items, len(samples))
+        self._lists |= {"items", "sample_id"}
+        return columns_of(samples)
+
+    def _transformed(
+        self, columns: Columns, places: range, failed: Failed, rng_of: Callable[[int], np.random.Generator]
+    ) -> list[dict[str, Any]]:
+        """What `transform` makes of the sample at each place; an empty dict for one that failed."""
+        transform = self._recipe.transform
+        assert transform is not None, "the caller has looked"
+        made: list[dict[str, Any]] = []
+        for i, sample in enumerate(samples_of(columns) if columns else [{} for _ in places]):
+            if i not in failed:
+                try:
+                    more = {"rng": rng_of(places[i])} if self._draws else {}
+                    with Running(transform):
+                        made.append(_as_dict(transform(sample, **more)))
+                    continue
+                except Exception as error:  # noqa: BLE001 - whatever the user's function raises
+                    failed[i] = of_function("transform", error, sample.get(KEY))
+            made.append({})
+        return made
+
+
+def _takes_rng(transform: Callable[..., Any] | None) -> bool:
+    """Whether a function has an argument `rng` that nobody has set."""
+    try:
+        argument = None if transform is None else inspect.signature(transform).parameters.get("rng")
+    except (TypeError, ValueError):  # a function of C has no signature
+        return False
+    return argument is not None and argument.default is argument.empty and argument.kind is not argument.VAR_KEYWORD
+
+
+def _called_for_batch(verb: str, function: Callable[[Any], Any], batch: Any) -> Any:
+    try:
+        with Running(function):
+            return function(batch)
+    except LadingError:
+        raise
+    except Exception as error:
+        raise FunctionError(
+            f"the function of {verb} raised an error for the batch that begins with this sample",
+            found=f"{type(error).__name__}: {error}", advice="Correct the function.",
+        ) from error  # fmt: skip
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return a column without extension type, dictionary and runs."""
+    while True:
+        if isinstance(column.type, pa.BaseExtensionType):
+            column = column.storage
+        elif pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        elif pa.types.is_run_end_encoded(column.type):
+            column = without_runs(column)
+        else:
+            return column
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _is_list_of_numbers(feature: Feature, kind: pa.DataType) -> bool:
+    if not isinstance(kind, LIST_TYPES) or not _is_number(kind.value_type):
+        return False
+    return isinstance(feature, Value) or (
+        isinstance(feature, features.Sequence) and isinstance(feature.feature, (Value, ClassLabel))
+    )
+
+
+def _array_reader(feature: Feature, kind: pa.DataType) -> _Reader | None:
+    """How a column is read whose values are an array in every batch without nulls; None for another column."""
+    if isinstance(feature, (Value, ClassLabel)):
+        if _is_number(kind):
+            return _numbers
+        dtype = arrow_type(feature.dtype) if isinstance(feature, Value) and is_bytes(kind) else pa.int64()
+        if is_bytes(kind) and (pa.types.is_integer(dtype) or pa.types.is_floating(dtype)):
+            return partial(_parsed_numbers, feature=feature, dtype=np.dtype(dtype.to_pandas_dtype()))
+    shape = _array_of(feature)
+    return None if shape is None else partial(_stacked, feature=feature, dtype=shape[0], shape=shape[1])
+
+
+def _array_of(feature: Feature) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
+    """Return type and shape of a column of arrays, if its feature says both."""
+    dtype: str | None = None
+    shape: Any = None
+    if isinstance(feature, Array):
+        dtype, shape = feature.dtype, feature.shape
+    elif isinstance(feature, Encoded):
+        dtype, shape = parse_array(feature.encoding) or (None, None)
+    return None if dtype is None or shape is None or None in shape else (np.dtype(dtype), tuple(shape))
+
+
+# Readers of columns
+
+
+def _numbers(column: pa.Array, failed: Failed) -> Any:
+    """Numbers and bools as an array; with nulls as `_scalars`, but NaN among floats."""
+    if column.null_count and not pa.types.is_floating(column.type):
+        return _scalars(column, failed)
+    return np.array(column.to_numpy(zero_copy_only=False))
+
+
+def _scalars(column: pa.Array, _: Failed) -> Any:
+    """Numbers and bools for samples: an array; with nulls a list of numbers as `samples_of` gives them."""
+    if not column.null_count:
+        return np.array(column.to_numpy(zero_copy_only=False))
+    dtype = np.dtype(column.type.to_pandas_dtype())
+    values: list[Any] = column.to_pylist()
+    return values if dtype.name in PYTHON_TYPES else [None if each is None else dtype.type(each) for each in values]
+
+
+def _parsed_numbers(column: pa.Array, failed: Failed, *, feature: Feature, dtype: np.dtype[Any]) -> Any:
+    """Numbers in decimal text, as `_numbers`."""
+    values = column.to_pylist()
+    with suppress(ValueError, TypeError, OverflowError):  # a null, or a text that is no number
+        return np.array([*map(int if dtype.kind in "iu" else float, values)], dtype)
+    found = np.full(len(values), 0 if dtype.kind in "iu" else np.nan, dtype)
+    for i, value in enumerate(_each(column, failed, function=partial(decode, feature))):
+        try:
+            if value is not None:
+                found[i] = value
+        except OverflowError:
+            failed[i] = DataError(f"a number that {dtype.name} cannot hold", found=repr(values[i][:40]))
+    return found if dtype.kind == "f" else _with_nulls(found, present(column))
+
+
+def _stacked(
+    column: pa.Array, failed: Failed, *, feature: Feature, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> Any:
+    """Arrays of one type and shape, as one array with a row a sample; with nulls a list."""
+    if not column.null_count and is_bytes(column.type):
+        values = column.to_pylist()
+        if {*map(len, values)} == {dtype.itemsize * math.prod(shape)}:
+            found = np.frombuffer(bytearray().join(values), dtype.newbyteorder("<")).reshape(len(values), *shape)
+            return found.astype(dtype, copy=False)
+    made = np.zeros((len(column), *shape), dtype)
+    for i, value in enumerate(_each(column, failed, function=partial(decode, feature))):
+        if value is not None and (value.shape, value.dtype) == (shape, dtype):
+            made[i] = value
+        elif value is not None:
+            failed[i] = DataError("another array than the column's feature says", expected=f"{dtype} of {shape}",
+                                  found=f"{value.dtype} of {value.shape}")  # fmt: skip
+    return _with_nulls(made, present(column))
+
+
+def _list_values(column: pa.Array, _: Failed) -> Any:
+    """Lists of numbers as arrays: one array if the lists have a fixed size, else a list of arrays."""
+    if not column.null_count:
+        flat = column.flatten()
+        if not flat.null_count:
+            numbers = np.array(flat.to_numpy(zero_copy_only=False))
+            if isinstance(column.type, pa.FixedSizeListType):
+                return numbers.reshape(len(column), column.type.list_size)
+            return np.split(numbers, np.cumsum(pc.list_value_length(column).to_numpy()[:-1])) if len(column) else []
+    return [_list_value(value) for value in column]
+
+
+def _list_value(value: pa.Scalar) -> Any:
+    if not value.is_valid:
+        return None
+    numbers = value.values
+    if numbers.null_count and not pa.types.is_floating(numbers.type):
+        return numbers.to_pylist()
+    return np.array(numbers.to_numpy(zero_copy_only=False))
+
+
+def _pixels(column: pa.Array, failed: Failed, spread: Spread, *, size: tuple[int, int], channels_first: bool) -> Any:
+    """Images of one size as one array, channels last or first: (samples, height, width, 3). Nulls make a list."""
+    made = np.zeros((len(column), 3, *size) if channels_first else (len(column), *size, 3), np.uint8)
+    there = np.ones(len(column), bool)
+    function = decoder_of("", Image(), "pil", size)
+    values = _python(column, failed)
+
+    def decode_image(i: int) -> None:
+        try:
+            image = None if values[i] is None else function(values[i])
+        except LadingError as error:
+            failed[i] = error
+            return
+        there[i] = image is not None or i in failed
+        if image is not None:
+            pixels = np.asarray(image)
+            made[i] = pixels.transpose(2, 0, 1) if channels_first else pixels
+
+    spread(decode_image, len(values))
+    return _with_nulls(made, there)
+
+
+def _with_nulls(made: NDArray[Any], there: NDArray[np.bool_]) -> Any:
+    """Return an array of values; if some are not there, a list with None in their places."""
+    if there.all():
+        return made
+    rows = made.tolist() if made.ndim == 1 else made
+    return [row if exists else None for row, exists in zip(rows, there.tolist(), strict=True)]
+
+
+def _as_stored(feature: Feature, kind: pa.DataType) -> _Reader:
+    """How a column is read whose values are those of `ds.with_decode(False)[i]`."""
+    stored = is_bytes(kind) or is_text(kind)
+    if isinstance(feature, Text) and is_bytes(kind):
+        return partial(_batchwise, function=_texts, feature=feature)
+    if isinstance(feature, Json) and stored:
+        return partial(_batchwise, function=_parsed, feature=feature)
+    if isinstance(feature, (Bytes, Text)) or (isinstance(feature, (Image, Audio, Video)) and is_bytes(kind)):
+        return lambda column, _: column.to_pylist()
+    if isinstance(feature, (Value, ClassLabel)) and not stored:
+        return partial(_each, function=None)
+    return partial(_each, function=partial(decode, feature))
+
+
+def _texts(values: list[bytes]) -> list[str]:
+    return [*map(bytes.decode, values)]
+
+
+def _parsed(values: list[Any]) -> list[Any] | None:
+    return json_text.loads_plain([*map(str.encode, values)] if isinstance(values[0], str) else values)
+
+
+def _batchwise(
+    column: pa.Array, failed: Failed, *, function: Callable[[list[Any]], list[Any] | None], feature: Feature
+) -> list[Any]:
+    """Values by a function of the whole batch; one by one where there are nulls, or it refuses a value."""
+    if len(column) and not column.null_count:
+        try:
+            found = function(column.to_pylist())
+        except ValueError:  # of Unicode
+            found = None
+        if found is not None:
+            return found
+    return _each(column, failed, function=partial(decode, feature))
+
+
+def _each(
+    column: pa.Array, failed: Failed, spread: Spread = one_by_one, *, function: Callable[[Any], Any] | None
+) -> list[Any]:
+    """Values, by a function of each that is not null; None where it raises an error of lading's."""
+    values = _python(column, failed)
+    if function is not None:
+
+        def call(i: int) -> None:
+            try:
+                values[i] = None if values[i] is None else function(values[i])
+            except LadingError as error:
+                failed[i], values[i] = error, None
+
+        spread(call, len(values))
+    return values
+
+
+def _python(column: pa.Array, failed: Failed) -> list[Any]:
+    try:
+        return uncut_values(column)
+    except (ValueError, OverflowError, pa.ArrowException):
+        pass
+    get, values = uncut_getter(column), list[Any]()
+    for i in range(len(column)):
+        try:
+            values.append(get(i))
+        except (ValueError, OverflowError, pa.ArrowException) as error:
+            failed[i] = DataError("Python cannot hold this value", found=str(error)[:200])
+            values.append(None)
+    return values
+
+
+def _as_dict(sample: Any) -> dict[str, Any]:
+    if not isinstance(sample, dict):
+        raise UsageError(
+            "transform must return a dict", found=type(sample).__name__,
+            advice='Return columns by name: {"image": image, "label": label}. To make a tuple of each batch, use '
+            "batch_transform. To leave samples out, open them with lading.open(…).where(…).",
+        )  # fmt: skip
+    return sample
+
+
+def _refuse_wrong(recipe: Recipe) -> None:
+    kinds = get_args(get_args(Collate)[0])
+    if not callable(recipe.collate) and recipe.collate not in kinds:
+        raise UsageError("no such collate", expected=f"{', '.join(kinds)} or a function", found=repr(recipe.collate))
+    for name in ("transform", "batch_transform"):
+        if (function := getattr(recipe, name)) is not None and not callable(function):
+            raise UsageError(f"{name} must be a function", found=repr(function))
+    if recipe.decode not in (None, False) and not isinstance(recipe.decode, Mapping):
+        raise UsageError("decode must say what each column becomes", expected='a dict such as {"jpg": "pil"}, or False',
+                         found=repr(recipe.decode))  # fmt: skip
+    for name, how in (recipe.decode or {}).items():
+        if how is not None and not callable(how) and how not in get_args(Way):
+            raise UsageError(f"no such way to decode {name!r}", expected="pil, numpy, torch, None or a function",
+                             found=repr(how))  # fmt: skip

@@ -1,0 +1,376 @@
+"""Decode stored values into what a model takes: pixels, sound, frames of videos, arrays."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading._core.content.media_files import VideoFile, open_image, read_sound
+from lading._core.features.images import BROKEN, SIDEWAYS, orientation_of
+from lading._core.features.types import Array, Audio, Bytes, Encoded, Feature, Image, Sequence, Struct, Video, decode
+from lading._core.storage.threads import Running
+from lading.errors import DataError, FunctionError, LadingError, MissingExtra, UsageError, missing_extra
+
+__all__ = [
+    "Decode",
+    "Way",
+    "as_pixels",
+    "as_sound",
+    "as_tensors",
+    "decoder_of",
+    "frames",
+    "holds_media",
+    "of_function",
+    "size_of",
+    "torch_here",
+]
+
+Way: TypeAlias = Literal["pil", "numpy", "torch"]
+"""An image of Pillow's, arrays, or tensors."""
+
+Decode: TypeAlias = Way | Callable[[Any], Any] | None
+"""What the values of a column become: an image of Pillow's, an array, a tensor; the result of a function of the value
+that `ds.with_decode(False)[i]` has, such as the bytes of an image; or that value itself for None."""
+
+_FORMATS_WITH_DRAFT = ("JPEG", "MPO")
+_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+"""Pillow's `Transpose` for values of the orientation in EXIF data, as in `PIL.ImageOps.exif_transpose`."""
+_IMAGES_OF_MDS = {"list[pil]", "list[jpeg]", "list[png]", "jpeg_array", "jpegarray"}
+_SAFETENSORS = "safetensors"
+
+
+def decoder_of(name: str, feature: Feature, way: Decode, size: tuple[int, int] | None) -> Callable[[Any], Any]:
+    """Return the function that decodes a stored value of a column, which is not None.
+
+    Args:
+        name: of the column.
+        feature: of the column.
+        way: what the value becomes.
+        size: height and width of images; None for their own.
+
+    Raises:
+        UsageError: the way does not suit the feature.
+    """
+    if callable(way):
+        return lambda value: _called(way, decode(feature, value))
+    if way is None:
+        return partial(decode, feature)
+    if isinstance(feature, Bytes):
+        if _is_safetensors(name):
+            return lambda value: as_tensors(value, way)
+        feature = Image()  # the user says so
+    if way == "torch" and isinstance(feature, Array):
+        return lambda value: torch_here().from_numpy(decode(feature, value))
+    if way == "pil" and _holds(feature, Audio):
+        raise UsageError("audio is no image of Pillow's", expected="numpy, torch, None or a function",
+                         found=f"decode={{{name!r}: 'pil'}}")  # fmt: skip
+    if not holds_media(name, feature) and not isinstance(feature, Array):
+        raise UsageError("only media, arrays and bytes can be decoded in this way", expected="None or a function",
+                         found=f"decode={{{name!r}: {way!r}}} of a column of {type(feature).__name__}")  # fmt: skip
+    return lambda value: _media(feature, decode(feature, value), way, size)
+
+
+def holds_media(name: str, feature: Feature) -> bool:
+    """Return whether values of a column are decoded by default: media, also inside lists and structs; safetensors."""
+    return _holds(feature, Image, Audio, Video) or (isinstance(feature, Bytes) and _is_safetensors(name))
+
+
+def _is_safetensors(name: str) -> bool:
+    return name.rpartition(".")[2].lower() == _SAFETENSORS
+
+
+def _holds(feature: Feature, *kinds: type) -> bool:
+    match feature:
+        case Sequence(inner):
+            return _holds(inner, *kinds)
+        case Struct(fields):
+            return any(_holds(inner, *kinds) for _, inner in fields)
+        case Encoded(encoding):
+            return Image in kinds and (encoding == "pil" or encoding in _IMAGES_OF_MDS)
+    return isinstance(feature, kinds)
+
+
+def _media(feature: Feature, value: Any, way: Way, size: tuple[int, int] | None) -> Any:
+    """Return a value with its media decoded, also inside lists and structs."""
+    match feature:
+        case Sequence(inner) if isinstance(value, list):
+            return [_media(inner, item, way, size) for item in value]
+        case Encoded(encoding) if encoding in _IMAGES_OF_MDS:
+            return [as_pixels(item, way, size) for item in value]
+        case Struct(fields) if isinstance(value, dict):
+            made = {name: _media(inner, value[name], way, size) for name, inner in fields if name in value}
+            return {**value, **made}
+        case Image() | Audio() | Video() | Encoded("pil") if value is not None:
+            stored = _stored(value)
+            if stored is None or isinstance(feature, Video):
+                return stored if stored is None else VideoFile(stored)
+            return as_sound(stored, way) if isinstance(feature, Audio) else as_pixels(stored, way, size)
+    return value
+
+
+def _stored(value: Any) -> Any:
+    """Return bytes, or an image of Pillow's; None for a struct of Hugging Face without bytes and path."""
+    if not isinstance(value, dict):
+        return value
+    if value.get("path") is None:
+        return None
+    raise DataError("the column has the path of the file, and not its bytes", found=repr(value["path"])[:200],
+                    advice="Write the dataset with the bytes inside, or read the file in a transform=.")  # fmt: skip
+
+
+# Images
+
+
+def size_of(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return height and width, for which one number may stand. Raises UsageError for other values."""
+    if image_size is None:
+        return None
+    size = image_size if isinstance(image_size, (tuple, list)) else (image_size, image_size)
+    if len(size) != 2 or any(type(each) is not int or each < 1 for each in size):  # noqa: PLR2004 - height, width
+        raise UsageError("image_size is a number of at least 1, or height and width", found=repr(image_size))
+    return size[0], size[1]
+
+
+def as_pixels(data: Any, way: Way, size: tuple[int, int] | None = None) -> Any:
+    """Return an image in RGB, upright: Pillow's, or `uint8` (height, width, 3) of numpy, (3, height, width) of torch.
+
+    The orientation in EXIF data is applied. Grey and palette images become RGB; transparency is left out; of 16 bits
+    the upper 8 are kept; of several frames the first one. With a size, images are stretched to it, bilinear with
+    antialiasing; a JPEG is decoded at the nearest larger eighth of its size, which is several times faster.
+
+    Args:
+        data: the file, or an image of Pillow's.
+        way: what is given.
+        size: height and width; None for those of the image.
+
+    Raises:
+        DataError: the image is damaged, has more pixels than Pillow allows, or pixels of 32 bits.
+        MissingExtra: Pillow, or torch, is not installed.
+    """
+    image = rgb_image(data, size)
+    if way == "pil":
+        return image
+    pixels = np.asarray(image)
+    return torch_here().from_numpy(pixels.transpose(2, 0, 1).copy()) if way == "torch" else pixels.copy()
+
+
+def rgb_image(data: Any, size: tuple[int, int] | None = None) -> Any:
+    """Return an image of Pillow's, as `as_pixels` describes it."""
+    image = open_image(data, upright=False) if isinstance(data, (bytes, memoryview)) else data
+    from PIL import Image as Pillow
+
+    try:
+        return _upright(image, size)
+    except (DataError, MissingExtra):
+        raise
+    except (*BROKEN, Pillow.DecompressionBombError, Pillow.DecompressionBombWarning) as error:
+        raise DataError("the image cannot be decoded", found=str(error)[:200]) from error
+
+
+def _upright(image: Any, size: tuple[int, int] | None) -> Any:
+    if image.format not in _FORMATS_WITH_DRAFT:
+        image.load()  # readers of TIFF and AVIF turn the image by themselves
+    turn = orientation_of(image)
+    stored_size = size if size is None or turn in SIDEWAYS else size[::-1]  # width, height
+    if stored_size is not None:
+        image.draft("RGB", stored_size)
+    image = _as_rgb(image)
+    if stored_size is not None and image.size != stored_size:
+        image = image.resize(stored_size, resample=2, reducing_gap=2.0)
+    image.load()
+    return image if turn not in _TURNS else image.transpose(_TURNS[turn])
+
+
+def _as_rgb(image: Any) -> Any:
+    mode = image.mode
+    if mode == "RGB":
+        return image
+    if mode in ("I", "F"):
+        raise DataError("pixels of 32 bits do not become 8 bits", expected="an image of 8 or 16 bits",
+                        found=f"mode {mode}", advice="Give a function: decode={column: function}.")  # fmt: skip
+    if mode.startswith("I;16"):
+        from PIL import Image as Pillow
+
+        image = Pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # `convert` would make most of them white
+    elif mode == "P" and isinstance(image.info.get("transparency"), bytes):
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+# Sound, arrays
+
+
+def as_sound(data: bytes, way: Way) -> dict[str, Any]:
+    """Return `{"array", "sample_rate"}`: float32 of -1 to 1, (frames, channels) of numpy, (channels, frames) of torch.
+
+    Raises:
+        DataError: the bytes are no audio that soundfile reads, or a WAV or FLAC file that is cut.
+        MissingExtra: soundfile, or torch, is not installed.
+    """
+    array, rate = read_sound(data)
+    return {"array": torch_here().from_numpy(array.T.copy()) if way == "torch" else array, "sample_rate": rate}
+
+
+def as_tensors(data: bytes, way: Way) -> dict[str, Any]:
+    """Return the arrays, or tensors, of a safetensors file, by name.
+
+    Raises:
+        DataError: the bytes are no safetensors file, or numpy lacks the type of an array.
+        MissingExtra: safetensors, or torch, is not installed.
+    """
+    if way == "torch":
+        torch_here()
+    try:
+        files: Any = import_module("safetensors.torch" if way == "torch" else "safetensors.numpy")
+    except ImportError as error:
+        advice = "Install it: pip install 'lading[safetensors]'. Or take the bytes: decode=False."
+        raise missing_extra(error, "safetensors files are read with safetensors", "safetensors", advice) from error
+    try:
+        found: dict[str, Any] = files.load(bytes(data))
+    except Exception as error:
+        raise DataError("the safetensors file cannot be decoded", found=f"{type(error).__name__}: {error}"[:200],
+                        advice="Tensors know more types than arrays: decode={column: 'torch'}."
+                        ) from error  # fmt: skip
+    return found
+
+
+# Videos
+
+
+def frames(
+    count: int | None = None, *, every: int | None = None, image_size: int | tuple[int, int] | None = None
+) -> Callable[[bytes], NDArray[np.uint8]]:
+    """Return a function that decodes frames of a video: `uint8` of (frames, height, width, 3), upright.
+
+    Only what the frames need is decoded: from the key frame before each.
+
+    Example:
+        lading.loader("clips/*.tar", 8, decode={"mp4": frames(count=8, image_size=224)})
+
+    Args:
+        count: this many frames, at even distances from the first to the last; shorter videos repeat frames.
+        every: the first frame, and every n-th behind it, instead of a count.
+        image_size: height and width, one number for both; None leaves frames as they are.
+
+    Raises:
+        UsageError: not one of `count` and `every`, or no number of at least 1. The function raises DataError for a
+            video that cannot be decoded, and MissingExtra where PyAV is not installed (`lading[video]`).
+    """
+    numbers = [each for each in (count, every) if each is not None]
+    if len(numbers) != 1 or type(numbers[0]) is not int or numbers[0] < 1:
+        raise UsageError("frames takes count or every, a number of at least 1", found=f"count={count}, every={every}")
+    return _Frames(count, every, size_of(image_size))
+
+
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    count: int | None
+    every: int | None
+    size: tuple[int, int] | None
+
+    def __call__(self, data: bytes) -> NDArray[np.uint8]:
+        try:
+            import av
+        except ImportError as error:
+            advice = "Install it: pip install 'lading[video]'."
+            raise missing_extra(error, "videos are decoded with PyAV", "av", advice) from error
+        try:
+            return self._read(partial(av.open, mode="r"), data)
+        except DataError:
+            raise
+        except (av.FFmpegError, *BROKEN) as error:
+            raise DataError("the video cannot be decoded", found=str(error)[:200]) from error
+
+    def _read(self, open_video: Callable[[Any], Any], data: bytes) -> NDArray[np.uint8]:
+        with open_video(io.BytesIO(data)) as container:
+            if not container.streams.video:
+                raise DataError("the file has no video", found=container.format.name)
+            found = self._by_time(container)
+        if found is None:
+            with open_video(io.BytesIO(data)) as container:
+                wanted = self._chosen(sum(1 for _ in container.decode(video=0)))
+            with open_video(io.BytesIO(data)) as container:
+                kept = {i: self._pixels(frame) for i, frame in enumerate(container.decode(video=0)) if i in wanted}
+            found = [kept[i] for i in wanted]
+        return np.stack(found)
+
+    def _chosen(self, total: int) -> list[int]:
+        """The frames of a video that are wanted, by number."""
+        if not total:
+            raise DataError("the video has no frames")
+        if self.every is not None:
+            return [*range(0, total, self.every)]
+        return [int(place) for place in np.linspace(0, total - 1, self.count or 1).round()]
+
+    def _by_time(self, container: Any) -> list[NDArray[np.uint8]] | None:
+        """The wanted frames, found by their times; None for a file that does not keep them, or a seek that misses."""
+        stream = container.streams.video[0]
+        packets = [(p.pts, p.is_keyframe) for p in container.demux(stream) if p.size and not p.is_discard]
+        if any(time is None for time, _ in packets):
+            return None
+        times = sorted(time for time, _ in packets)
+        keys = np.array(sorted(time for time, is_key in packets if is_key))
+        wanted = [times[i] for i in self._chosen(len(times))]
+        kept: dict[int, NDArray[np.uint8]] = {}
+        decoded: Iterator[Any] = iter(())
+        at = None
+        for time in dict.fromkeys(wanted):
+            place = int(np.searchsorted(keys, time, "right")) - 1
+            if place < 0:
+                return None
+            if at is None or keys[place] > at:
+                container.seek(int(keys[place]), stream=stream)
+                decoded = container.decode(stream)
+            frame = next((each for each in decoded if each.pts is not None and each.pts >= time), None)
+            if frame is None or frame.pts != time:
+                return None
+            kept[time], at = self._pixels(frame), time
+        return [kept[time] for time in wanted]
+
+    def _pixels(self, frame: Any) -> NDArray[np.uint8]:
+        turns = int(frame.rotation) // 90 % 4
+        height, width = (None, None) if self.size is None else self.size[::-1] if turns % 2 else self.size
+        pixels = frame.to_ndarray(format="rgb24", width=width, height=height)
+        return np.ascontiguousarray(np.rot90(pixels, turns))
+
+
+# Functions of users, tensors
+
+
+def of_function(verb: str, error: Exception, key: Any = None) -> LadingError:
+    """Return the error of a user's function as an error of lading's."""
+    if isinstance(error, LadingError):
+        return error
+    made = FunctionError(
+        f"the function of {verb} raised an error", sample=key, found=f"{type(error).__name__}: {error}",
+        advice="Correct the function.",
+    )  # fmt: skip
+    made.__cause__ = error
+    return made
+
+
+def _called(function: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        with Running(function):
+            return function(value)
+    except LadingError:
+        raise
+    except Exception as error:
+        raise of_function("decode", error) from error
+
+
+def torch_here() -> Any:
+    """Return the module `torch`. Raises MissingExtra."""
+    try:
+        import torch
+    except ImportError as error:
+        advice = 'Install it: pip install torch. Or take arrays: collate="numpy".'
+        raise missing_extra(error, "tensors need PyTorch", "torch", advice) from error
+    return torch

@@ -1,0 +1,427 @@
+"""The loader: batches of a dataset for training, in an order that is exact, for any number of ranks."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
+from functools import partial
+from operator import index
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import numpy as np
+
+from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.source.open import open_dataset
+from lading._core.dataset.source.source import Source
+from lading._core.train.columns import Collate, ColumnMaker, Recipe
+from lading._core.train.decode import Decode
+from lading._core.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed, Parts
+from lading._core.train.mixing import ENDLESS
+from lading._core.train.order import Kind, Shuffle
+from lading._core.train.processes import Processes
+from lading._core.train.ranks import rank_and_world_size
+from lading._core.train.reading import EpochReader, OnSampleError, Reading
+from lading._core.train.share import Last, Share
+from lading._core.train.state import VERSION, earliest_state, refuse_other_state
+from lading._core.units import parse_bytes
+from lading.errors import UsageError, missing_extra
+
+if TYPE_CHECKING:
+    from lading._core.train.torch_dataset import TorchBatches
+
+__all__ = ["Loader", "loader"]
+
+
+def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
+    source: Source | Dataset | Mixture,
+    batch_size: int = 1,
+    *,
+    shuffle: bool | Literal["global", "block"] | Shuffle = False,
+    seed: int = 0,
+    columns: Sequence[str] | None = None,
+    decode: Mapping[str, Decode] | Literal[False] | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    transform: Callable[..., dict[str, Any]] | None = None,
+    batch_transform: Callable[[Any], Any] | None = None,
+    collate: Collate = "numpy",
+    last: Last = "short",
+    rank: int | None = None,
+    world_size: int | None = None,
+    threads: int | None = None,
+    workers: int = 0,
+    ahead_bytes: int | str = "256MB",
+    on_error: OnSampleError = "error",
+    timeout: float | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_limit: int | str | None = None,
+) -> Loader:
+    """Batches of a dataset for training, one epoch after the other.
+
+    Example:
+        loader = lading.loader("train/*.tar", 64, shuffle=True, seed=7, collate="torch")
+        for epoch in range(loader.epoch, 3):
+            for batch in loader:
+                batch["jpg"], batch["json"], batch["__key__"]
+            torch.save(loader.state_dict(), path)
+
+    The order is a function of the data, the seed, the epoch and the shuffle alone. `load_state_dict` goes on at the
+    next sample, also with another number of ranks or another batch size.
+
+    Args:
+        source: a dataset, or what `lading.open` opens; or a mixture of `lading.mix`, which has a seed of its own.
+        batch_size: samples a batch.
+        shuffle: True for `global`, which is any order, where samples are byte ranges of local files, and `block` where
+            the store is remote or files are compressed: blocks of neighbours in random order, shuffled within a round
+            of about 128 MB, and read once. False for the order of the source.
+        seed: of the shuffle, and of `rng` in `transform`.
+        columns: columns to read; None for all. Of documents, `items` stands for all columns of items.
+        decode: what becomes of columns, such as `{"jpg": "pil"}`: `pil`, `numpy` (height, width, 3), `torch`
+            (3, height, width), None for a list of values as `ds.with_decode(False)[i]` has them, such as bytes, or a
+            function of such a value. By default images and audio are arrays or tensors, as `collate` says. False
+            decodes no media. `_core.train.decode.frames` is the function for videos.
+        image_size: height and width of images, one number for both: they are stretched to it, and a column of them is
+            one array. None leaves them as they are.
+        transform: is given every sample, a dict of decoded values, and returns one: for augmentation, tokenizing. With
+            an argument `rng` it is given a `numpy.random.Generator` too, of the seed, the epoch and the place of the
+            sample in the order: a resumed job draws the same numbers, with any ranks and workers.
+        batch_transform: is given every batch, and returns one: for tuples, pinned memory. Threads call both functions.
+        collate: `numpy` or `torch` for a dict of columns, `list` for a list of samples, `arrow` for an Arrow table of
+            bytes, or a function of the list of samples. It is given arrays; with `decode={"jpg": "torch"}` tensors.
+        last: where the samples do not fill the last step of all ranks: `short` for shorter batches, `pad` for samples
+            of the epoch again, `drop` to leave them out. All ranks have the same number of batches. Where samples may
+            come again, the column `__padding__` says which do.
+        rank: of this process; by default that of `torch.distributed` if it is initialised, else that of torchrun,
+            `mpirun` or a step of Slurm, else 0. Processes with one rank see the same samples. Rank 0 of 1 sees all.
+        world_size: number of ranks; by default from where the rank is, else 1.
+        threads: that decode, all of them the same batch; with functions of yours each a batch of its own. By default
+            one a core, of those that this process may use. The ranks that torchrun starts on a machine share its
+            cores; with another launcher, give a number. Each worker has so many; by default the workers share those of
+            their rank.
+        workers: processes that make the batches. They pay where functions of the user are heavy Python; media are
+            decoded as fast by threads, which is the default, 0. The batches, the state, errors and counts are the same
+            with any number. A script needs no `if __name__ == "__main__"`. cloudpickle sends functions to workers;
+            what a function changes there stays there. A worker that dies is an error. Not on Windows.
+        ahead_bytes: what is read ahead of the loop, at most, by the sizes of files.
+        on_error: for a sample that cannot be decoded, or for which a function raises: `error`, or `skip`, which takes
+            the next sound one of the order. `loader.counts` says how many.
+        timeout: seconds that a loop waits for a batch; then an error names samples, worker and what functions are at.
+            None waits 300 seconds for a store to answer, and for functions and decoders as long as they take. A
+            worker that has died is an error at once.
+        storage_options: options of object stores, for a source that `lading.open` opens.
+        cache_dir: folder for whole copies of remote shards, for a source that `lading.open` opens. The ranks and
+            workers of a machine share it: the first epoch downloads each shard once, and later ones download nothing.
+        cache_limit: size of all copies, such as `200GB`: those used least recently are deleted. By default any.
+
+    Raises:
+        UsageError: an argument is wrong, the dataset has steps whose samples are not known by number, or there is no
+            batch: no sample, or with `last="drop"` fewer than a step of all ranks.
+    """
+    recipe = Recipe(decode, image_size, transform, batch_transform, collate)
+    if isinstance(columns, str):
+        raise UsageError("columns must be a list of names", found=repr(columns), advice=f"columns=[{columns!r}]")
+    reading = Reading(
+        columns=None if columns is None else tuple(columns),
+        threads=None if threads is None else _whole_number("threads", threads, 1),
+        ahead_bytes=parse_bytes(ahead_bytes),
+        on_error=on_error,
+        timeout_s=timeout,
+        workers=_whole_number("workers", workers, 0),
+    )
+    ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
+    if isinstance(source, (Dataset, Mixture)):
+        given = {"storage_options": storage_options, "cache_dir": cache_dir, "cache_limit": cache_limit}
+        for name, value in given.items():
+            if value:
+                raise UsageError(f"a dataset is open already, and {name} is given",
+                                 advice=f"Give {name} to lading.open.")  # fmt: skip
+    else:
+        source = open_dataset(source, storage_options=storage_options, cache_dir=cache_dir, cache_limit=cache_limit)
+    feed = _feed(source, shuffle, _whole_number("seed", seed))
+    return Loader(feed, _whole_number("batch_size", batch_size, 1), last, ranks, recipe, reading)
+
+
+def _feed(source: Dataset | Mixture, shuffle: bool | Kind | Shuffle, seed: int) -> Feed:
+    if isinstance(source, Mixture):
+        return MixtureFeed(source, shuffle)
+    return DatasetFeed.of(source, shuffle, seed)
+
+
+class Loader:
+    """Gives batches; made by `lading.loader`. A `for` loop is one epoch, or what is left of it after `load_state_dict`.
+
+    A loop that ends early (`break`) leaves its epoch: the next loop gives the next one. One loop runs at a time: the
+    state is that of the last one that began, and an earlier one raises UsageError when it goes on. A forked process
+    begins a loop of its own. A copy made by pickle goes on where this one stands.
+
+    Attributes:
+        epoch: number of the epoch that the next loop gives.
+        counts: samples that were replaced so far (`on_error="skip"`), by a short phrase.
+    """
+
+    def __init__(
+        self, feed: Feed, batch_size: int, last: Last, ranks: tuple[int, int] | None, recipe: Recipe, reading: Reading
+    ) -> None:
+        _refuse_wrong(last, reading)
+        self._feed, self._reading, self._recipe, self._given_ranks = feed, reading, recipe, ranks
+        self._share = Share(feed.order(0).num_samples, batch_size, last, *(ranks or rank_and_world_size()))
+        self._maker = ColumnMaker(recipe, partial(_columns_of, feed.parts))
+        if any(each.view == "interleaved" for each in self.datasets):
+            _refuse_of_samples_alone(self._maker, reading, feed.parts)
+        _refuse_no_batch(self._share)
+        self.epoch, self._position, self._resumed = 0, 0, False
+        self._loop: Generator[Any] | None = None
+        self._processes = Processes(reading.workers) if reading.workers else None
+        self.counts: Counter[str] = Counter()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_loop": None, "_resumed": True}
+
+    @property
+    def datasets(self) -> tuple[Dataset, ...]:
+        """The samples; of a mixture one dataset of all samples, and one of all documents."""
+        return tuple(dataset for _, dataset in self._feed.parts)
+
+    @property
+    def share(self) -> Share:
+        """What this rank reads of an epoch."""
+        return self._share
+
+    @property
+    def collate(self) -> Collate:
+        """What a batch is, as `lading.loader` was told."""
+        return self._recipe.collate
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, the same on every rank. Raises TypeError for a mixture that never stops."""
+        if self._share.num_samples == ENDLESS:
+            raise TypeError("a mixture with stop='never' has no length")
+        return self._share.num_batches()
+
+    def __iter__(self) -> Iterator[Any]:
+        self._refuse_other_ranks()
+        self._end_loop()
+        if self._position and not self._resumed:  # the loop before ended early, or never asked for more
+            self.epoch, self._position = self.epoch + 1, 0
+        self._loop = self._batches_from(self._position)
+        return self._epoch(self._loop, self._position, os.getpid())
+
+    def _epoch(self, loop: Generator[Any], position: int, process: int) -> Iterator[Any]:
+        """The batches of a loop from a position on, while no other loop has begun."""
+        epoch, left = self.epoch, self._share.num_batches(position)
+        try:
+            while True:
+                if self._loop is loop and os.getpid() == process:
+                    batch = next(loop, None) if left else None
+                elif left:
+                    raise _no_more(forked=os.getpid() != process)
+                else:
+                    return
+                if not left:
+                    break
+                left -= 1
+                self._position = position = self._share.after(position)
+                self._resumed = False
+                yield batch
+                del batch
+        finally:
+            loop.close()
+        self.epoch, self._position, self._loop = epoch + 1, 0, None
+
+    def _end_loop(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            with suppress(ValueError):  # it is being advanced at this moment, by another thread
+                loop.close()
+
+    def _batches_from(self, position: int) -> Generator[Any]:
+        if self._processes is None:
+            return self.batches(self.epoch, position)
+        return self._processes.batches(self, self.epoch, position)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next loop give this epoch from its begin, or from where `load_state_dict` has it go on."""
+        epoch = _whole_number("epoch", epoch, 0)
+        self._end_loop()
+        if not self._resumed or epoch != self.epoch:
+            self.epoch, self._position, self._resumed = epoch, 0, False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the next sample is: a small dict of what JSON has. The same on every rank.
+
+        Inside of a loop, the batch that the loop was given last counts as used.
+        """
+        return self.state_at(*self._begin(self.epoch, self._position))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Make the next loop go on where `state_dict` was made.
+
+        The state of a `StatefulDataLoader` that reads `to_torch()` does as well, with any number of workers.
+
+        Raises:
+            UsageError: it is no state, or one of other data or of another order; the error names what differs.
+        """
+        state, more = earliest_state(state)
+        self.refuse_other_state(state)
+        self._end_loop()
+        position = min(state["position"] + more, self._share.num_samples)
+        (self.epoch, self._position), self._resumed = self._begin(state["epoch"], position), True
+
+    def to_torch(self) -> TorchBatches:
+        """The batches as a `torch.utils.data.IterableDataset`: worker processes of a `DataLoader` make them.
+
+        They come in the order of this loader with any number of workers, from where this loader stands, and each loop
+        gives the next epoch. That pays where a function of the user is heavy Python. Else the threads of the loader
+        are as fast, without processes. With a block shuffle every batch has samples of all blocks of its round. So each
+        worker reads the bytes of all blocks: n workers read n times the bytes of a store, and wait as long for it as
+        one. Remote data are cheaper without workers.
+
+        Example:
+            workers = DataLoader(loader.to_torch(), batch_size=None, num_workers=4)
+            for batch in workers: ...
+
+        Raises:
+            MissingExtra: PyTorch is not installed.
+        """
+        self._refuse_other_ranks()
+        try:
+            from lading._core.train.torch_dataset import TorchBatches
+        except ImportError as error:
+            raise missing_extra(error, "this needs PyTorch", "torch", "Install it: pip install torch.") from error
+        return TorchBatches(self)
+
+    # For those who read parts of an epoch elsewhere
+
+    def batches(self, epoch: int, position: int, every: int = 1) -> Generator[Any]:
+        """The batches of an epoch from a position on, or one of so many where other processes make those between."""
+        return self.reader(epoch, every).batches(position)
+
+    def reader(self, epoch: int, every: int = 1) -> EpochReader:
+        """What reads the batches of an epoch, or one of so many."""
+        share, reading = replace(self._share, every=every), self._reading.shared_by(every)
+        return EpochReader(self._feed, share, self._feed.order(epoch), self._maker, reading, self.counts, epoch)
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Seconds that a loop waits for a batch, if the user says so."""
+        return self._reading.timeout_s
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the user gave that other processes need: the data and the functions, by the names of arguments."""
+        return {"source": self.datasets, **{each.name: getattr(self._recipe, each.name) for each in fields(Recipe)}}
+
+    def position_after(self, position: int, batches: int = 1) -> int:
+        """The position behind so many batches of every rank."""
+        return self._share.after(position, batches)
+
+    def state_at(self, epoch: int, position: int) -> dict[str, Any]:
+        """The state of a loader that goes on at a position of an epoch."""
+        seen = self._feed.seen(position)
+        place = {"version": VERSION, "epoch": epoch, "position": position}
+        return {**place, **self._feed.settings, **({} if seen is None else {"seen": seen})}
+
+    def refuse_other_state(self, state: Mapping[str, Any]) -> None:
+        """Raise UsageError if a state is none, or one of other data or of another order."""
+        refuse_other_state(state, self.state_at(0, 0), self._share.num_samples)
+        seen = self._feed.seen(state["position"])
+        if seen is not None and seen != state["seen"]:
+            raise UsageError("the weights before the position of the state differ", expected=str(seen),
+                             found=str(state["seen"]),
+                             advice="Change weights with schedule=, from this position on.")  # fmt: skip
+
+    def _refuse_other_ranks(self) -> None:
+        """Raise UsageError if the program has set up `torch.distributed` since: ranks would read the same samples."""
+        rank, world_size = self._given_ranks or rank_and_world_size()
+        if world_size > 1 and (rank, world_size) != (self._share.rank, self._share.world_size):
+            raise UsageError(
+                "the loader was made before the ranks were known", found=f"rank {rank} of {world_size}",
+                expected=f"rank {self._share.rank} of {self._share.world_size}",
+                advice="Make it after torch.distributed.init_process_group, or give it rank= and world_size=.",
+            )  # fmt: skip
+
+    def _begin(self, epoch: int, position: int) -> tuple[int, int]:
+        """An epoch and a position; of the next epoch where this one has no batch left."""
+        return (epoch + 1, 0) if position and not self._share.num_batches(position) else (epoch, position)
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Raise UsageError: `DataLoader(loader)` asks for samples by number."""
+        raise UsageError(
+            "a loader gives whole batches, in its order", found=f"loader[{index!r}]",
+            advice="Loop over it, without a DataLoader. Or let the processes of a DataLoader make the batches: "
+            "DataLoader(loader.to_torch(), batch_size=None, num_workers=2).",
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        share, settings = self._share, self._feed.settings
+        endless = share.num_samples == ENDLESS
+        batches, count = ("", settings["num_samples"]) if endless else (f"{len(self):,} ", share.num_samples)
+        of_each = (None if endless else self._feed.seen(count)) or {}
+        sources = f" ({', '.join(f'{name} {number:,}' for name, number in of_each.items())})" if of_each else ""
+        shuffles = settings["shuffle"] if isinstance(settings["shuffle"], list) else [settings["shuffle"]]
+        facts = [
+            f"{count:,} samples{sources}",
+            f"{batches}batches of {share.batch_size:,}",
+            *([f"rank {share.rank} of {share.world_size}"] if share.world_size > 1 else []),
+            f"shuffle {' and '.join(dict.fromkeys(each['kind'] for each in shuffles))}",
+            f"seed {settings['seed']}",
+            f"epoch {self.epoch}" + (f" from sample {self._position:,}" if self._position else ""),
+            *(f"{count:,} {what}" for what, count in self.counts.items()),
+        ]
+        return f"Loader({', '.join(facts)})"
+
+
+def _columns_of(parts: Parts) -> list[str]:
+    return list(dict.fromkeys(name for _, dataset in parts for name in dataset.columns))
+
+
+def _refuse_of_samples_alone(maker: ColumnMaker, reading: Reading, parts: Parts) -> None:
+    """Raise UsageError for columns that documents lack, and for tables of documents together with samples."""
+    if len(parts) > 1 and not maker.decodes:
+        raise UsageError("a table holds samples or documents, and the mixture has both", found='collate="arrow"',
+                         advice='Use collate="numpy", "torch" or "list".')  # fmt: skip
+    asked = reading.columns or ()
+    known = [*_columns_of(parts), "items"] if asked else []
+    for name in asked:
+        if name not in known:
+            raise UsageError("no such column", expected=", ".join(known), found=repr(name))
+
+
+def _whole_number(name: str, value: Any, least: int | None = None) -> int:
+    """Return a number of Python's for one of Python's or numpy's, so that JSON can hold the state."""
+    number = index(value) if hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_)) else None
+    if number is None or (least is not None and number < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise UsageError(f"{name} must be a whole number{bound}", found=repr(value))
+    return number
+
+
+def _refuse_wrong(last: str, reading: Reading) -> None:
+    if last not in ("short", "pad", "drop"):
+        raise UsageError("no such way to end an epoch", expected="short, pad or drop", found=repr(last))
+    if reading.on_error not in ("error", "skip"):
+        raise UsageError("no such policy", expected="error or skip", found=repr(reading.on_error))
+    if reading.timeout_s is not None and not reading.timeout_s > 0:
+        raise UsageError("timeout must be more than 0 seconds", found=repr(reading.timeout_s))
+
+
+def _refuse_no_batch(share: Share) -> None:
+    if not share.num_samples:
+        raise UsageError("there are no samples to train on", advice="Look at the source, and at its steps.")
+    if not share.num_batches():
+        raise UsageError(
+            'no batch is left with last="drop"', expected=f"at least {share.step_samples} samples, a step of all ranks",
+            found=share.num_samples, advice='Make batches smaller, or use last="short" or last="pad".',
+        )  # fmt: skip
+
+
+def _no_more(*, forked: bool) -> UsageError:
+    if forked:
+        return UsageError("this loop began in another process", advice="Begin a loop in each process.")
+    return UsageError(
+        "this loop over the loader has ended: another one began, or set_epoch or load_state_dict was called",
+        advice="Call them between loops. Loops at the same time take a loader each.",
+    )

@@ -1,0 +1,312 @@
+"""Say what a loader will do, before it reads payload: `lading plan`.
+
+Example:
+    plan("s3://bucket/train/*.tar", batch_size=32, world_size=64, shuffle="block").advice
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.layout import Layout
+from lading._core.dataset.source.open import open_dataset
+from lading._core.dataset.source.source import Source
+from lading._core.train.columns import ColumnMaker, Recipe
+from lading._core.train.feed import USUAL_BYTES, DatasetFeed, Mixture
+from lading._core.train.order import Order, Shuffle
+from lading._core.train.reading import EpochReader, Reading
+from lading._core.train.share import Last, Share
+from lading._core.units import format_bytes, parse_bytes
+from lading.errors import UsageError
+
+__all__ = ["Plan", "plan"]
+
+_ALL_SAMPLES: Final = 1 << 20
+"""Of a rank, up to which every chunk is looked at; beyond, some of them."""
+_LOOKS: Final = 8
+_SETTLED: Final = {True: 2, False: 16}
+"""Chunks after which their size is that of most, with rounds and without: the first ones are small."""
+_POSITIONS: Final = 1 << 14
+_GAP_BYTES: Final = 32 << 10
+_REQUEST_BYTES: Final = 64 << 20
+_MUCH: Final = 1.5
+_MOST_OF: Final = 0.9
+"""Share of the rows of record batches for which the reader of Arrow files reads all of them."""
+_LEAST_KEPT: Final = 8
+"""Of compressed shards, as a dataset keeps them open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a loader will do in an epoch. Bytes are those of files.
+
+    Attributes:
+        samples: of the epoch.
+        shuffle: how they are shuffled, with the size of a block.
+        batches: of each rank.
+        rank_samples: of each rank, without padding; one more or less for some ranks.
+        rank_bytes: of these samples, by the average of the files.
+        read_bytes: what a rank reads for them: pages, record batches and files that are read as a whole, gaps between
+            ranges. What readers keep is not read again.
+        requests: of a rank to a remote store, without those that open shards; None for local files.
+        chunk_bytes: of the largest number of samples that are read at once.
+        shards_at_once: shards that such a read touches, at most.
+        memory_bytes: of payload that is read ahead, at most, before it is decoded.
+        correlation: of position and number in the source, from −1 to 1; 0 is random.
+        random_correlation: its standard deviation in an order in which everything is equally likely.
+        neighbours: share of the samples of a step of all ranks whose next sample of the source is in it too.
+        random_neighbours: the same of an order in which everything is equally likely.
+        shards_a_batch: different shards in a batch of a rank, on average.
+        random_shards_a_batch: the same of an order in which everything is equally likely.
+        advice: what to change, and what to type.
+    """
+
+    samples: int
+    shuffle: Shuffle
+    batches: int
+    rank_samples: int
+    rank_bytes: int
+    read_bytes: int
+    requests: int | None
+    chunk_bytes: int
+    shards_at_once: int
+    memory_bytes: int
+    correlation: float
+    random_correlation: float
+    neighbours: float
+    random_neighbours: float
+    shards_a_batch: float
+    random_shards_a_batch: float
+    advice: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as JSON has it."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        return {**found, "shuffle": self.shuffle.as_dict(), "advice": list(self.advice)}
+
+
+def plan(
+    source: Source | Dataset | Mixture,
+    batch_size: int = 1,
+    *,
+    world_size: int = 1,
+    shuffle: bool | Literal["global", "block"] | Shuffle = True,
+    seed: int = 0,
+    last: Last = "short",
+    ahead_bytes: int | str = "256MB",
+) -> Plan:
+    """Say what `lading.loader` with these arguments will do in an epoch, without reading payload.
+
+    It follows the order of rank 0: all of it up to a million samples, else some stretches. Conditions before it take a
+    pass over the columns that they look at.
+
+    Example: `plan("train/*.tar", 32, world_size=64).memory_bytes`
+
+    Args:
+        source: a dataset, or what `lading.open` opens. A mixture is refused: plan its datasets.
+        batch_size: samples a batch.
+        world_size: number of ranks.
+        shuffle: as `lading.loader` takes it.
+        seed: of the shuffle.
+        last: what is done with the last step, as `lading.loader` takes it.
+        ahead_bytes: what is read ahead, at most.
+
+    Raises:
+        UsageError: an argument is wrong, the dataset has no samples, or steps whose samples are not known by number.
+    """
+    for name, value in (("batch_size", batch_size), ("world_size", world_size)):
+        if type(value) is not int or value < 1:
+            raise UsageError(f"{name} must be a whole number of at least 1", found=repr(value))
+    if isinstance(source, Mixture):
+        raise UsageError("a plan is of one dataset", found=repr(source),
+                         advice="Plan each dataset by itself. print(loader) shows what an epoch takes of each."
+                         )  # fmt: skip
+    feed = DatasetFeed.of(source if isinstance(source, Dataset) else open_dataset(source), shuffle, seed)
+    if not feed.layout.num_samples:
+        raise UsageError("the dataset has no samples to plan for")
+    share = Share(feed.layout.num_samples, batch_size, last, 0, world_size)
+    reading = Reading(ahead_bytes=parse_bytes(ahead_bytes))
+    reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe()), reading, Counter(), 0)
+    return _planned(feed, share, reader)
+
+
+def _planned(feed: DatasetFeed, share: Share, reader: EpochReader) -> Plan:
+    layout, order = feed.layout, feed.order(0)
+    kept = _Kept(layout)
+    reads = [_read_of(steps, order, share, layout, kept) for steps in _chunks(reader, order, share)]
+    looked, of_rank = sum(read.samples for read in reads), _rank_samples(share)
+    times = of_rank / looked if looked else 0.0
+    size = feed.sample_bytes
+    largest = max((read.samples for read in reads), default=0) * size
+    most_read = max((read.bytes for read in reads), default=0)
+    found: dict[str, Any] = {
+        "samples": share.num_samples,
+        "shuffle": feed.shuffle,
+        "batches": share.num_batches(),
+        "rank_samples": of_rank,
+        "rank_bytes": of_rank * size,
+        "read_bytes": round(sum(read.bytes for read in reads) * times),
+        "requests": round(sum(read.requests for read in reads) * times) if layout.remote else None,
+        "chunk_bytes": largest,
+        "shards_at_once": max((read.shards for read in reads), default=0),
+        "memory_bytes": min(max(reader.reading.ahead_bytes, largest), of_rank * size) + max(most_read - largest, 0),
+        **_quality(order, share, layout),
+    }
+    return Plan(**found, advice=tuple(_advice(found, feed, share, reader.reading)))
+
+
+def _rank_samples(share: Share) -> int:
+    used = share.num_batches() * share.step_samples if share.last == "drop" else share.num_samples
+    return -(-used // share.world_size)
+
+
+def _chunks(reader: EpochReader, order: Order, share: Share) -> Iterator[list[NDArray[np.int64]]]:
+    """The positions of batches that rank 0 reads at once: all, or some of each of several stretches."""
+    if _rank_samples(share) <= _ALL_SAMPLES:
+        yield from (chunk.steps for chunk in reader.chunks(0))
+        return
+    settled = _SETTLED[order.reads_rounds]
+    for look in range(_LOOKS):
+        begin = share.num_samples * look // _LOOKS // share.step_samples * share.step_samples
+        steps: list[NDArray[np.int64]] = []
+        for number, chunk in enumerate(reader.chunks(begin)):
+            steps = chunk.steps
+            if number == settled:
+                break
+        if steps:
+            yield steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What is read at once.
+
+    Attributes:
+        samples: that were asked for.
+        bytes: that are read for them.
+        requests: by which they are read from a remote store, at least.
+        shards: that they are in.
+    """
+
+    samples: int
+    bytes: int
+    requests: int
+    shards: int
+
+
+class _Kept:
+    """The units that readers keep and do not read again, the least recently used first."""
+
+    def __init__(self, layout: Layout) -> None:
+        size = layout.read_samples * (layout.sample_bytes or USUAL_BYTES)
+        least = (
+            _LEAST_KEPT
+            if layout.kept_bytes and layout.read_samples >= int(np.diff(layout.shard_ends, prepend=0).max())
+            else 0
+        )
+        self._most = max(layout.kept_bytes // size, least) if layout.remote and layout.read_samples > 1 else 0
+        self._units: OrderedDict[int, None] = OrderedDict()
+
+    def missing(self, starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of the units that begin with these samples are read, and kept from then on."""
+        if not self._most:
+            return np.ones(len(starts), np.bool_)
+        keys = starts.tolist()
+        found = np.array([key not in self._units for key in keys], np.bool_)
+        for key in keys:
+            self._units[key] = None
+            self._units.move_to_end(key)
+        while len(self._units) > self._most:
+            self._units.popitem(last=False)
+        return found
+
+
+def _read_of(steps: Sequence[NDArray[np.int64]], order: Order, share: Share, layout: Layout, kept: _Kept) -> _Read:
+    positions = np.concatenate(steps)
+    positions = positions[positions < share.num_samples]
+    numbers = np.sort(order.at(positions))
+    ends, size = layout.shard_ends, layout.sample_bytes or USUAL_BYTES
+    shard = np.searchsorted(ends, numbers, "right")
+    begins = np.concatenate(([0], ends[:-1]))[shard]
+    unit = np.full(len(numbers), layout.read_samples)
+    if layout.batch_samples:  # rows of record batches, but of shards with most of them the whole batches
+        batch = begins + (numbers - begins) // layout.batch_samples * layout.batch_samples
+        touched, first = np.unique(batch, return_index=True)
+        rows = np.minimum(touched + layout.batch_samples, ends[shard[first]]) - touched
+        whole = np.bincount(shard) >= _MOST_OF * np.bincount(shard[first], rows)
+        unit[whole[shard]] = layout.batch_samples
+    starts, new = np.unique(begins + (numbers - begins) // unit * unit, return_index=True)
+    stops, in_shard = np.minimum(starts + unit[new], ends[shard[new]]), shard[new]
+    read = kept.missing(starts)
+    starts, stops, in_shard = starts[read], stops[read], in_shard[read]
+    gap = _GAP_BYTES // size if layout.remote else 0
+    apart = np.ones(len(starts), bool)
+    apart[1:] = (np.diff(in_shard) > 0) | (starts[1:] - stops[:-1] > gap)
+    begin = np.flatnonzero(apart)
+    end = np.append(begin[1:], len(starts)) - 1 if len(begin) else begin
+    sizes = (stops[end] - starts[begin]) * size
+    return _Read(len(numbers), int(sizes.sum()), int(np.ceil(sizes / _REQUEST_BYTES).sum()), len(np.unique(shard)))
+
+
+def _quality(order: Order, share: Share, layout: Layout) -> dict[str, float]:
+    count, ends = share.num_samples, layout.shard_ends
+    some = np.unique(np.linspace(0, count - 1, min(count, _POSITIONS)).astype(np.int64))
+    numbers = order.at(some)
+    spread = len(some) > 1 and numbers.std() > 0
+    step = min(share.step_samples, count)
+    begins = np.unique(np.linspace(0, count - step, 16).astype(np.int64)) // step * step
+    near, shards, sizes = [], [], []
+    for begin in np.unique(begins).tolist():
+        there = np.arange(begin, min(begin + step, count))
+        found = np.sort(order.at(there))
+        near.append(np.count_nonzero(np.diff(found) == 1) / len(found))
+        batch = order.at(there[:: share.world_size])
+        shards.append(len(np.unique(np.searchsorted(ends, batch, "right"))))
+        sizes.append(len(batch))
+    of_shards = np.diff(ends, prepend=0) / count
+    expected = np.mean([np.sum(1 - (1 - of_shards) ** size) for size in sizes])
+    return {
+        "correlation": float(np.corrcoef(some, numbers)[0, 1]) if spread else 1.0,
+        "random_correlation": 1 / float(np.sqrt(max(len(some) - 1, 1))),
+        "neighbours": float(np.mean(near)),
+        "random_neighbours": (step - 1) / count,
+        "shards_a_batch": float(np.mean(shards)),
+        "random_shards_a_batch": float(expected),
+    }
+
+
+def _advice(found: dict[str, Any], feed: DatasetFeed, share: Share, reading: Reading) -> Iterator[str]:
+    """What to change, and what to type."""
+    shuffle, times = feed.shuffle, found["read_bytes"] / max(found["rank_bytes"], 1)
+    many = shuffle.kind == "block" and share.world_size > shuffle.lanes
+    if share.step_samples > share.num_samples:
+        fits = max(share.num_samples // share.world_size, 1)
+        yield (
+            f"a step of all ranks takes {share.step_samples:,} samples, and the dataset has {share.num_samples:,}: use "
+            f"batch_size={fits} (--batch-size {fits}), or fewer ranks"
+        )
+        return
+    if many:
+        yield (
+            f"{share.world_size} ranks share {shuffle.lanes} lanes, so several ranks read each block: use "
+            f'shuffle=Shuffle("block", {shuffle.block}, lanes={share.world_size}) (--shuffle block --lanes '
+            f"{share.world_size})"
+        )
+    elif times > _MUCH and shuffle.kind != "block":
+        yield (
+            f"a rank reads {times:.1f} × the bytes of its samples, because neighbours are read together: use "
+            'shuffle="block" (--shuffle block)'
+        )
+    if found["chunk_bytes"] > reading.ahead_bytes:
+        at_once = format_bytes(found["chunk_bytes"])
+        yield (
+            f"a rank reads {at_once} at once, more than ahead_bytes, because rows that are read together are many: "
+            'write smaller row groups, or shuffle with fewer blocks: Shuffle("block", …, window=2)'
+        )

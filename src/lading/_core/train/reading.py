@@ -1,0 +1,467 @@
+"""Read a rank's share of an epoch: chunks of its next samples are read ahead by a thread, and made into batches.
+
+What is read ahead is bounded in bytes, what is decoded ahead in batches. The threads are those of one loop, and end
+with it. A read that a loop left is ended, and its result forgotten.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from math import inf
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading._core.arrow.free_memory import keep_freed
+from lading._core.arrow.views import held_buffers, total_bytes
+from lading._core.dataset.dataset import Dataset
+from lading._core.features.items import RESERVED, sample_firsts
+from lading._core.storage.local import maps_of
+from lading._core.storage.threads import Threads, refuse_left
+from lading._core.train.collate import Columns, columns_of, put_sample, samples_of
+from lading._core.train.columns import ColumnMaker, Failed, Spread, one_by_one
+from lading._core.train.feed import EpochOrder, Feed
+from lading._core.train.permutation import derived_key
+from lading._core.train.ranks import cores_of_rank
+from lading._core.train.share import Share
+from lading.errors import CorruptShard, FunctionError, LadingError, StoreError, UsageError
+
+__all__ = ["PADDING", "Chunk", "EpochReader", "OnSampleError", "Reading", "Rows"]
+
+OnSampleError: TypeAlias = Literal["error", "skip"]
+"""For a sample that cannot be decoded, or for which a function raises: raise; or take the next sound one, counted."""
+
+PADDING: Final = "__padding__"
+"""Column that says which samples of a batch fill it up, and come again in the epoch."""
+
+_CHUNK_BYTES: Final = 64 << 20
+"""To find samples takes about 0.6 ms a chunk, however many they are: as long as to copy 9 MB."""
+_CHUNK_SAMPLES: Final = 1 << 16
+_SHARE_OF_AHEAD: Final = 4
+"""A chunk takes a quarter of what is read ahead, at most, so that one is read while others are used; a round a half."""
+_MOST_CHUNKS: Final = 8
+"""That are held at once: of tiny samples, those that the bytes allow would take seconds to plan."""
+_FIRST_BATCHES: Final = 1
+_NAMED_FILES: Final = 3
+_WAIT_S: Final = 0.5
+_READ_S: Final = 300.0
+_THREADS_A_BATCH: Final = 8
+"""Threads for which one more batch is made at once."""
+_PIECES_A_THREAD: Final = 4
+"""Parts of a batch for each thread that decodes: the last parts of a batch end at about the same time."""
+_MAKERS: Final = "lading-decode"
+_SHOWN_CALLS: Final = 6
+_MOST_REPLACED: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How samples are read.
+
+    Attributes:
+        columns: columns to read; None for all.
+        threads: that decode; None for one a core of this rank.
+        ahead_bytes: what is read ahead, at most.
+        on_error: what is done with a sample that cannot be decoded.
+        timeout_s: seconds that the loop waits for a batch. None for 300 to be read, and for ever to be made.
+        workers: processes that make the batches; 0 for threads of this one.
+    """
+
+    columns: tuple[str, ...] | None = None
+    threads: int | None = None
+    ahead_bytes: int = 256 << 20
+    on_error: OnSampleError = "error"
+    timeout_s: float | None = None
+    workers: int = 0
+
+    def shared_by(self, processes: int) -> Reading:
+        """How each of some processes reads: all together take the memory of one, and by default its threads."""
+        threads = self.threads or max(cores_of_rank() // processes, 1)
+        return replace(self, threads=threads, ahead_bytes=max(self.ahead_bytes // processes, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of those samples of a batch that one dataset has.
+
+    Attributes:
+        dataset: of the samples.
+        table: the rows.
+        places: of the samples in the batch.
+        mapped: numbers of the columns whose values are left in maps of files.
+    """
+
+    dataset: Dataset
+    table: pa.Table
+    places: NDArray[np.int64]
+    mapped: Sequence[int] = ()
+
+    def padded(self, padding: NDArray[np.bool_]) -> pa.Table:
+        """The rows with the column that says which are of samples that fill up the batch."""
+        bounds = np.append(sample_firsts(self.table, self.dataset.view), self.table.num_rows)
+        return self.table.append_column(PADDING, pa.array(np.repeat(padding[self.places], np.diff(bounds))))
+
+
+class Chunk:
+    """Consecutive batches of the rank, read at once.
+
+    Attributes:
+        steps: positions of each batch in the order.
+        size_bytes: of their samples: by the samples before, until they are read.
+        rows: of each batch, by dataset.
+    """
+
+    __slots__ = ("rows", "size_bytes", "steps")
+
+    def __init__(self, steps: list[NDArray[np.int64]], size_bytes: int) -> None:
+        self.steps, self.size_bytes = steps, size_bytes
+        self.rows: Future[list[list[Rows]]] = Future()
+
+
+class _Ahead:
+    """The batches of a rank, in order, of which chunks are read ahead as far as the bytes allow.
+
+    Args:
+        reader: what is read.
+        position: where in the epoch.
+        threads: that read.
+    """
+
+    def __init__(self, reader: EpochReader, position: int, threads: Threads) -> None:
+        self._reader, self._threads = reader, threads
+        self._sample_bytes = float(reader.feed.sample_bytes)
+        self._chunks = reader.chunks(position, lambda: self._sample_bytes)
+        self._coming = next(self._chunks, None)
+        self._held: deque[Chunk] = deque()
+        self._next: deque[tuple[Chunk, int]] = deque()
+
+    def next(self) -> tuple[Chunk, int] | None:
+        """The chunk of the next batch, and the batch's place in it; None at the end of the epoch."""
+        while self._coming is not None and self._may_hold(self._coming.size_bytes):
+            chunk, self._coming = self._coming, next(self._chunks, None)
+            chunk.rows = self._threads.submit(partial(self._read, chunk))
+            self._held.append(chunk)
+            self._next.extend((chunk, i) for i in range(len(chunk.steps)))
+        return self._next.popleft() if self._next else None
+
+    def used(self, chunk: Chunk) -> None:
+        """Take note that the loop has the last batch of a chunk, which is the first that is held."""
+        assert self._held[0] is chunk, "batches are used in order"
+        self._held.popleft()
+
+    def _may_hold(self, size: int) -> bool:
+        """Whether so much more may be read; always if nothing else is held: a batch is never cut."""
+        held = sum(chunk.size_bytes for chunk in self._held)
+        allowed = held + size <= self._reader.reading.ahead_bytes and len(self._held) < _MOST_CHUNKS
+        return allowed or not self._held
+
+    def _read(self, chunk: Chunk) -> list[list[Rows]]:
+        rows = self._reader.rows(chunk.steps)
+        tables = [each.table for batch in rows for each in batch]
+        chunk.size_bytes = sum(total_bytes(batch) for table in tables for batch in table.to_batches())
+        self._sample_bytes = max(chunk.size_bytes / max(sum(map(len, chunk.steps)), 1), 1)
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReader:
+    """Reads what a rank has of one epoch.
+
+    Attributes:
+        feed: the samples.
+        share: what the rank reads.
+        order: of the epoch.
+        maker: makes batches of rows.
+        reading: how samples are read.
+        counts: takes what is to be reported.
+        epoch: its number.
+    """
+
+    feed: Feed
+    share: Share
+    order: EpochOrder
+    maker: ColumnMaker
+    reading: Reading
+    counts: Counter[str]
+    epoch: int
+
+    def batches(self, position: int) -> Generator[Any]:
+        """The batches from a position on, in order."""
+        keep_freed(self.share.batch_size * self.feed.sample_bytes)
+        count = self.reading.threads or cores_of_rank()
+        # All threads decode the samples of a batch. Functions for batches take one, so more batches are made at once.
+        at_once = count if self.maker.has_functions else 2 + count // _THREADS_A_BATCH
+        most = at_once + 1 if self.maker.is_costly else 1
+        with (
+            Threads(1, "lading-read") as readers,
+            Threads(at_once, _MAKERS) as makers,
+            Threads(count, _MAKERS) as decoders,
+        ):
+            spread = partial(_spread, decoders, count * _PIECES_A_THREAD)
+            ahead = _Ahead(self, position, readers)
+            making: deque[tuple[Chunk, int, Future[tuple[Any, int]] | None]] = deque()
+            while True:
+                while len(making) < most and (found := ahead.next()) is not None:
+                    chunk, i = found
+                    make = partial(self._made, chunk, i, spread)
+                    making.append((chunk, i, makers.submit(make) if self.maker.is_costly else None))
+                if not making:
+                    return
+                chunk, i, made = making.popleft()
+                self._wait_for(chunk)
+                if made is not None:
+                    self._wait_for_made(made, chunk.steps[i])
+                batch, replaced = self._made(chunk, i, one_by_one) if made is None else made.result()
+                if replaced:  # counted when the loop has the batch: one that was made ahead may be made again
+                    self.counts["samples that could not be decoded, replaced"] += replaced
+                if i == len(chunk.steps) - 1:
+                    ahead.used(chunk)
+                del chunk, made, found  # a chunk is in memory as long as somebody has it
+                yield batch
+                del batch
+
+    def chunks(self, position: int, sample_bytes: Callable[[], float] | None = None) -> Iterator[Chunk]:
+        """The next batches of this rank, in groups that are read at once: at first small ones.
+
+        A group has as many batches as its bytes allow; with rounds it is the rest of one. If samples that are read
+        together come from a remote store, the first group is a round too, or its blocks would be read twice.
+
+        Args:
+            position: where in the epoch.
+            sample_bytes: of a sample, as far as is known when a chunk is made; by default as the files say.
+        """
+        share, order, most, steps = self.share, self.order, self.reading.ahead_bytes, _FIRST_BATCHES
+        while left := share.num_batches(position):
+            batch_bytes = (
+                int(share.batch_size * (self.feed.sample_bytes if sample_bytes is None else sample_bytes())) + 1
+            )
+            if order.reads_rounds and (steps > _FIRST_BATCHES or self.feed.reads_units):
+                until = order.round_end(position) - position
+                count = min(-(-until // share.step_samples), most // 2 // batch_bytes)
+            else:
+                by_bytes = min(_CHUNK_BYTES, most // _SHARE_OF_AHEAD) // batch_bytes
+                count = min(steps, by_bytes, _CHUNK_SAMPLES // share.batch_size)
+            count = min(max(count, 1), left)
+            yield Chunk(share.positions(position, count), count * batch_bytes)
+            position, steps = share.after(position, count), steps * 2
+
+    def _wait_for(self, chunk: Chunk) -> None:
+        """Wait until a chunk is read. Raises StoreError when that takes too long."""
+        most = self.reading.timeout_s or _READ_S
+        if _is_done(chunk.rows, most):
+            return
+        numbers = self.order.at(chunk.steps[0] % self.share.num_samples)
+        files = list(dict.fromkeys(self._place_of(int(number))[0] for number in numbers))
+        more = f" and {len(files) - _NAMED_FILES} more shards" if len(files) > _NAMED_FILES else ""
+        raise StoreError(
+            "samples were not read in time", file=", ".join(files[:_NAMED_FILES]) + more,
+            expected=f"an answer within {most:g} s", found="none",
+            advice="Look at the store. If it is only slow, give the loader a larger timeout.",
+        )  # fmt: skip
+
+    def _wait_for_made(self, made: Future[Any], positions: NDArray[np.int64]) -> None:
+        """Wait until a batch is made. Raises FunctionError when that takes longer than the user allows."""
+        most = self.reading.timeout_s
+        if most is None or _is_done(made, most):
+            _is_done(made)
+            return
+        error = FunctionError(
+            "the batch that begins with this sample was not made in time", expected=f"a batch within {most:g} s",
+            found="none", advice="Look at the function. If it is only slow, give the loader a larger timeout.",
+        )  # fmt: skip
+        for stack in _stacks(_MAKERS):
+            error.add_note(stack)
+        raise self._placed(error, int(positions[0]))
+
+    def placed(self, error: LadingError, position: int) -> LadingError:
+        """The error of a batch, with the place of its first sample."""
+        return self._placed(error, int(self.share.positions(position, 1)[0][0]))
+
+    def rows(self, steps: list[NDArray[np.int64]]) -> list[list[Rows]]:
+        """The rows of each batch of some positions, by dataset."""
+        numbers = self.order.at(np.concatenate(steps) % self.share.num_samples)
+        bounds, found = np.cumsum([0, *map(len, steps)]), [list[Rows]() for _ in steps]
+        firsts = [first for first, _ in self.feed.parts]
+        part = np.searchsorted(firsts, numbers, "right") - 1
+        for i in np.unique(part).tolist():
+            first, dataset = self.feed.parts[i]
+            mine = np.flatnonzero(part == i)
+            for table, row in self._taken(dataset, numbers[mine] - first):
+                places, mine = np.split(mine, [len(row) - 1])
+                mapped = [i for i, column in enumerate(table.columns) if maps_of(held_buffers(column))]
+                for batch, (begin, end) in enumerate(pairwise(np.searchsorted(places, bounds).tolist())):
+                    if begin < end:
+                        rows = table.slice(row[begin], row[end] - row[begin])
+                        found[batch].append(Rows(dataset, rows, places[begin:end] - bounds[batch], mapped))
+        return found
+
+    def _taken(self, dataset: Dataset, numbers: NDArray[np.int64]) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
+        """Rows of samples in tables, with the first row of each sample and the end of the last one.
+
+        One table, unless documents of one id are neighbours: only tables of their own tell these apart.
+        """
+        # Views of the answers of a remote store would keep the gaps between samples in memory.
+        table = dataset.take(numbers, self._columns_of(dataset), views=not self.feed.remote)
+        row = np.append(sample_firsts(table, dataset.view), table.num_rows)
+        if len(row) == len(numbers) + 1:
+            yield table, row
+        else:
+            for half in np.array_split(numbers, 2):
+                yield from self._taken(dataset, half)
+
+    def _columns_of(self, dataset: Dataset) -> Sequence[str] | None:
+        """The columns that are read of a dataset: of several, those that it has, or one; of documents whole items."""
+        names = self.reading.columns
+        if names is None:
+            return None
+        if dataset.view == "interleaved":
+            asked = {*names, *(RESERVED if "items" in names else ("sample_id", "position", "modality"))}
+            return [name for name in dataset.columns if name in asked]
+        if len(self.feed.parts) == 1:
+            return names
+        return [name for name in names if name in dataset.columns] or dataset.columns[:1]
+
+    def _decoded(
+        self, rows: Sequence[Rows], positions: NDArray[np.int64], spread: Spread = one_by_one
+    ) -> tuple[Columns, Failed]:
+        """The columns of the batch at some positions, and the errors of samples, by place."""
+        made = [
+            (each, *self.maker.decoded(
+                each.table, len(each.places), each.dataset.as_samples if each.dataset.view == "interleaved" else None,
+                partial(self._rng_of, positions[each.places]), spread,
+            )) for each in rows
+        ]  # fmt: skip
+        if len(made) == 1:
+            return made[0][1:]
+        samples, failed = [dict[str, Any]() for _ in positions], dict[int, LadingError]()
+        for each, columns, errors in made:
+            places = each.places.tolist()
+            failed |= {places[i]: error for i, error in errors.items()}
+            for place, sample in zip(places, samples_of(columns), strict=False):  # a transform may leave no column
+                samples[place] = sample
+        return columns_of(samples), failed
+
+    def _rng_of(self, positions: NDArray[np.int64], i: int) -> np.random.Generator:
+        """The generator of the i-th sample: the same in this epoch on any rank, in any thread, after any stop."""
+        position = int(positions[i]) % self.share.num_samples
+        return np.random.default_rng(derived_key(self.feed.seed, self.epoch, "transform", position))
+
+    def _made(self, chunk: Chunk, i: int, spread: Spread) -> tuple[Any, int]:
+        """A batch, and how many of its samples were replaced."""
+        rows, positions = chunk.rows.result()[i], chunk.steps[i]
+        self._refuse_changed(rows, positions)
+        padding = positions >= self.share.num_samples
+        if not self.maker.decodes:
+            tables = [each.padded(padding) if self.share.pads else each.table for each in rows]
+            return self._batch(tables[0] if len(tables) == 1 else pa.concat_tables(tables), positions), 0
+        columns, failed = self._decoded(rows, positions, spread)
+        for place, error in failed.items():
+            self._replace(columns, (place, len(positions)), int(positions[place]), error)
+        if self.share.pads:
+            columns[PADDING] = padding
+        return self._batch(columns, positions), len(failed)
+
+    def _refuse_changed(self, rows: Sequence[Rows], positions: NDArray[np.int64]) -> None:
+        """Raise CorruptShard if somebody wrote to a file since its samples were read ahead.
+
+        Values are left in its map until now. To touch pages that a file has lost would end the process.
+        """
+        try:
+            for each in rows:
+                for mapped in maps_of(buffer for i in each.mapped for buffer in held_buffers(each.table.column(i))):
+                    mapped.check()
+        except CorruptShard as error:
+            places = map(self._place, positions.tolist())
+            raise error.at(row=next((row for file, row in places if file == error.file), None)) from None
+
+    def _batch(self, found: Columns | pa.Table, positions: NDArray[np.int64]) -> Any:
+        try:
+            return self.maker.batch(found)
+        except FunctionError as error:
+            self._placed(error, int(positions[0]))
+            raise
+
+    def _replace(self, columns: Columns, at: tuple[int, int], position: int, error: LadingError) -> None:
+        """Put the next sound sample of the order in the place, of so many, of one that is broken."""
+        place, count = at
+        if isinstance(error, UsageError):
+            raise self._placed(error, position)
+        others = min(_MOST_REPLACED, self.share.num_samples - 1)
+        if self.reading.on_error == "error":
+            mend = error.advice or "Mend the sample."
+            error.advice = f'{mend} Or replace broken samples by the next sound ones: on_error="skip".'
+            raise self._placed(error, position)
+        for further in range(position + 1, position + 1 + others):
+            [rows] = self.rows([np.array([further])])
+            found, failed = self._decoded(rows, np.array([further]))
+            if not failed:
+                put_sample(columns, count, place, found)
+                return
+        mend = error.advice or "Look at the data."
+        error.advice = f'{mend} on_error="skip" found no sample to take instead: the next {others:,} are broken too.'
+        raise self._placed(error, position)
+
+    def _placed(self, error: LadingError, position: int) -> LadingError:
+        file, row = self._place(position)
+        error.row = None
+        return error.at(file=file, row=row)
+
+    def _place(self, position: int) -> tuple[str, int]:
+        """The file of a sample, and its number in that file, by its position in the order."""
+        return self._place_of(int(self.order.at(np.array([position % self.share.num_samples]))[0]))
+
+    def _place_of(self, number: int) -> tuple[str, int]:
+        """The file of a sample, and its number in that file."""
+        first, dataset = next(part for part in reversed(self.feed.parts) if part[0] <= number)
+        return dataset.place_of(number - first)
+
+
+def _stacks(name: str) -> list[str]:
+    """What threads of a name are doing, as the end of a traceback each."""
+    frames = sys._current_frames()  # noqa: SLF001 - Python has no other way to look at threads
+    found = ((each.name, frames.get(each.ident or 0)) for each in threading.enumerate() if each.name.startswith(name))
+    return [
+        f"In the thread {thread}:\n{''.join(traceback.format_stack(frame, _SHOWN_CALLS))}"
+        for thread, frame in found
+        if frame is not None
+    ]
+
+
+def _spread(threads: Threads, pieces: int, call: Callable[[int], None], count: int) -> None:
+    """Call a function with every number below a count, in threads, some neighbours at a time (`Spread`)."""
+    size = -(-count // pieces)
+    if count <= size:
+        one_by_one(call, count)
+        return
+
+    def call_some(begin: int) -> None:
+        for i in range(begin, min(begin + size, count)):
+            refuse_left()
+            call(i)
+
+    for done in [threads.submit(partial(call_some, begin)) for begin in range(0, count, size)]:
+        done.result()
+
+
+def _is_done(future: Future[Any], timeout_s: float = inf) -> bool:
+    """Wait for a result; False if there is none in time.
+
+    Python looks at signals before a wait. So a wait is cut, or Ctrl-C at that moment would count at its end.
+    """
+    until = time.monotonic() + timeout_s
+    while not future.done() and (left := until - time.monotonic()) > 0:
+        with suppress(TimeoutError):
+            future.exception(min(left, _WAIT_S))
+    return future.done()

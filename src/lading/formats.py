@@ -1,0 +1,39 @@
+"""The contract of a format: what a package implements to add one, and the registry."""
+
+from lading._core.formats.base import (
+    DEFAULT_SCAN,
+    Format,
+    FormatInfo,
+    NoOptions,
+    Scan,
+    ShardFacts,
+    ShardFile,
+    ShardReader,
+    ShardWriter,
+    Written,
+)
+from lading._core.formats.registry import (
+    format_names,
+    get_format,
+    register,
+)
+from lading._core.formats.text_lines import (
+    open_text,
+)
+
+__all__ = [
+    "DEFAULT_SCAN",
+    "Format",
+    "FormatInfo",
+    "NoOptions",
+    "Scan",
+    "ShardFacts",
+    "ShardFile",
+    "ShardReader",
+    "ShardWriter",
+    "Written",
+    "format_names",
+    "get_format",
+    "open_text",
+    "register",
+]

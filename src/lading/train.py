@@ -1,0 +1,35 @@
+"""Parts of training: the loader's class, orders, mixtures, packing, the plan of an epoch."""
+
+from lading._core.train.decode import (
+    frames,
+)
+from lading._core.train.feed import (
+    Mixture,
+)
+from lading._core.train.loader import (
+    Loader,
+)
+from lading._core.train.order import (
+    Shuffle,
+)
+from lading._core.train.packing import (
+    Packer,
+)
+from lading._core.train.plan import (
+    Plan,
+    plan,
+)
+from lading._core.train.torch_dataset import (
+    TorchBatches,
+)
+
+__all__ = [
+    "Loader",
+    "Mixture",
+    "Packer",
+    "Plan",
+    "Shuffle",
+    "TorchBatches",
+    "frames",
+    "plan",
+]
