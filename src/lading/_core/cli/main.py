@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from lading._core.cli.cache import cache
-from lading._core.cli.clean import clean
-from lading._core.cli.convert import convert
-from lading._core.cli.demo import demo
-from lading._core.cli.diff import diff
-from lading._core.cli.digest import digest
-from lading._core.cli.doctor import doctor
-from lading._core.cli.export import export
-from lading._core.cli.finish import finish
-from lading._core.cli.formats import formats
-from lading._core.cli.head import head
-from lading._core.cli.index import index
-from lading._core.cli.info import info
-from lading._core.cli.merge import merge
 from lading._core.cli.options import CHOOSING, flag_aliases
 from lading._core.cli.output import MISUSE, command_line, prepare_streams
-from lading._core.cli.plan import plan
-from lading._core.cli.repair import repair
-from lading._core.cli.salvage import salvage
-from lading._core.cli.stats import stats
-from lading._core.cli.verify import verify
 
 __all__ = ["app", "run"]
 
 
+_VERBS = (
+    "demo", "info", "head", "stats", "convert", "export", "verify", "salvage", "repair", "doctor", "digest", "diff",
+    "merge", "index", "plan", "cache", "finish", "clean", "formats",
+)  # fmt: skip
+"""The verbs, in the order of `lading --help`: a function of the same name in a module of its own each."""
+
+
+class _Commands(Mapping[str, Any]):
+    """The command of each verb, made when it is asked for: one verb need not wait for the options of all others."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_VERBS)
+
+    def __len__(self) -> int:
+        return len(_VERBS)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in _VERBS:
+            raise KeyError(name)
+        return _command(name)
+
+
 class _Verbs(TyperGroup):
     """The verbs. With `--json` an error of the command line is JSON too."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = _Commands()  # type: ignore[assignment] # nobody adds to it
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the options of `lading` itself."""
@@ -106,39 +116,20 @@ def _advise_on_steps(error: Any, verb: str) -> None:
         error.possibilities = None
 
 
-def _add(verb: Callable[..., None]) -> None:
-    """Add a verb; its options may be called by their aliases, and with underscores as in Python."""
+@cache
+def _command(name: str) -> Any:
+    """Return the command of a verb. Its options may be called by their aliases, and with underscores as in Python."""
+    verb = getattr(import_module(f"lading._core.cli.{name}"), name)
     aliases = flag_aliases(verb)
 
     def shown(name: str) -> str:
         spelled = name.replace("_", "-")
         return aliases.get(spelled, spelled)
 
-    app.command(cls=_Verb, context_settings={"token_normalize_func": shown})(verb)
-
-
-for _verb in (
-    demo,
-    info,
-    head,
-    stats,
-    convert,
-    export,
-    verify,
-    salvage,
-    repair,
-    doctor,
-    digest,
-    diff,
-    merge,
-    index,
-    plan,
-    cache,
-    finish,
-    clean,
-    formats,
-):
-    _add(_verb)
+    alone = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False, add_completion=False)
+    settings = {"token_normalize_func": shown, "help_option_names": ["--help", "-h"]}
+    alone.command(cls=_Verb, context_settings=settings)(verb)
+    return get_command(alone)
 
 
 def _print_version(wanted: bool) -> None:
