@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from lading._core.jobs.stats_values import Stats
     from lading._core.train.loader import Loader
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "chosen_by"]
 
 _DOCUMENT_ROWS = 64
 _TYPED_ROWS = 1024
@@ -112,7 +112,21 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         """The dataset with these steps, and perhaps other fields of documents."""
         fields = listed_fields(read)
         shards = self._shards if fields == listed_fields(self.read) else self._shards.with_fields(fields)
-        return type(self)(self._reopen, self.source, read, shards, steps, media=self._media)
+        other = type(self)(self._reopen, self.source, read, shards, steps, media=self._media)
+        return other._following(self, len(self._behind_steps.steps))  # noqa: SLF001 - of the same class
+
+    def _divided(self, steps: Mapping[str, Step]) -> dict[str, Self]:
+        """Datasets that have one of these steps each, and share what functions before it make."""
+        parts = {name: self._with(step) for name, step in steps.items()}
+        first, count = next(iter(parts.values())), len(self._behind_steps.steps)
+        return {name: part._following(first, count) for name, part in parts.items()}  # noqa: SLF001 - of the same class
+
+    def _following(self, before: Dataset, count: int) -> Self:
+        """The dataset with what the functions of so many first steps made for another one."""
+        chosen = before._chosen
+        if self._chosen is not None and chosen is not None and self is not before:
+            self._chosen.follow(chosen, count)
+        return self
 
     def _looking_at(self, names: Sequence[str]) -> Self:
         """The dataset with these columns too, where `fields` leaves them out: to look at their values."""
@@ -725,6 +739,11 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         from lading._core.jobs.export import export
 
         return export(self, destination, overwrite=overwrite)
+
+
+def chosen_by(dataset: Dataset) -> ChosenSamples | None:
+    """Return the samples of a dataset behind its steps; None without steps."""
+    return dataset._chosen  # noqa: SLF001 - of this module
 
 
 def _reopened(

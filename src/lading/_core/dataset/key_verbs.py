@@ -39,6 +39,10 @@ class KeyVerbs(ABC):
         """The dataset with more steps."""
 
     @abstractmethod
+    def _divided(self, steps: Mapping[str, Step]) -> dict[str, Self]:
+        """Datasets that have one of these steps each, and share what functions before it make."""
+
+    @abstractmethod
     def _open_other(self, source: Source, view: str) -> Dataset:
         """Another source as a dataset."""
 
@@ -141,7 +145,7 @@ class KeyVerbs(ABC):
         shares = checked_shares(parts)
         refuse_no_seed(seed)
         if by is None:
-            return {name: self._with(Split(shares, name, seed)) for name, _ in shares}
+            return self._divided({name: Split(shares, name, seed) for name, _ in shares})
         names = tuple(self._field(name) for name in _named(by))
         fractions = _fractions(shares)
         self._refuse_absent(names)

@@ -141,7 +141,7 @@ class StepVerbs(ABC):
         """
         return self._with(ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop))
 
-    def filter(self, function: SampleFunction, *, on_error: OnFunctionError = "error") -> Self:
+    def filter(self, function: SampleFunction, *, on_error: OnFunctionError = "error", spool: bool = True) -> Self:
         """Keep the samples for which a function says true.
 
         The function gets each sample as a dict of decoded values, as `ds[i]` gives it. A field that the function does
@@ -154,11 +154,13 @@ class StepVerbs(ABC):
             function: returns true or false for a sample.
             on_error: for a sample for which the function raises: `error`, or `drop_sample` (counted, and listed in the
                 ledger of `write`).
+            spool: call the function once a sample, also where the samples are read several times: before steps that
+                need all samples, such as `sort`. The answers wait in memory and temporary files. False calls it again.
 
         Raises:
             FunctionError: when samples are read: the function raised; names the sample and the function's line.
         """
-        return self._with(Filter(function, on_error=on_error, opening=self._opening))
+        return self._with(Filter(function, on_error=on_error, opening=self._opening, spool=spool))
 
     def map(
         self,
@@ -166,6 +168,7 @@ class StepVerbs(ABC):
         columns: Mapping[str, Any] | None = None,
         *,
         on_error: OnFunctionError = "error",
+        spool: bool = True,
     ) -> Self:
         """Change samples by a function, which returns a dict of new and changed fields, merged into the sample.
 
@@ -190,14 +193,15 @@ class StepVerbs(ABC):
             columns: types of the columns that the function adds or changes: a name such as `"int64"`, an Arrow type, or
                 a feature of `_core.features`. No other columns may be added then.
             on_error: as of `filter`.
+            spool: as of `filter`. The columns that the function makes wait; payload that it leaves alone does not.
 
         Raises:
             FunctionError: when samples are read: the function raised; names the sample and the function's line.
         """
         given = None if columns is None else tuple(columns.items())
-        return self._with(Map(function, given, on_error, opening=self._opening))
+        return self._with(Map(function, given, on_error, opening=self._opening, spool=spool))
 
-    def filter_batches(self, function: BatchFunction, *, drop: DropPolicy = "row") -> Self:
+    def filter_batches(self, function: BatchFunction, *, drop: DropPolicy = "row", spool: bool = True) -> Self:
         """Keep the rows for which a function over Arrow batches says true.
 
         Example: `ds.filter_batches(lambda batch: pc.greater(batch["score"], 0.5))`
@@ -206,10 +210,11 @@ class StepVerbs(ABC):
             function: called with each record batch; returns a truth value for every row. Payload comes as references
                 (`lading.features.materialise` reads it), or as `large_binary`.
             drop: as of `where`.
+            spool: as of `filter`.
         """
-        return self._with(Filter(function, drop, batched=True))
+        return self._with(Filter(function, drop, batched=True, spool=spool))
 
-    def map_batches(self, function: BatchFunction) -> Self:
+    def map_batches(self, function: BatchFunction, *, spool: bool = True) -> Self:
         """Replace each batch of rows by the batch that a function returns for it.
 
         The columns of the first batch with rows are those of all. A function that returns more or fewer samples than
@@ -220,8 +225,9 @@ class StepVerbs(ABC):
 
         Args:
             function: called with each record batch, payload as of `filter_batches`.
+            spool: as of `map`. A function that gives another number of samples is called again in any case.
         """
-        return self._with(Map(function, batched=True))
+        return self._with(Map(function, batched=True, spool=spool))
 
     def limit(self, count: int) -> Self:
         """Keep the first samples, at most so many.

@@ -20,7 +20,7 @@ from lading._core.arrow.free_memory import release_freed
 from lading._core.arrow.views import take_rows
 from lading._core.dataset.order.arranged import Arranged, Spool
 from lading._core.dataset.order.dedup import LeftOut
-from lading._core.dataset.order.numbers import Numbers, numbers_at
+from lading._core.dataset.order.numbers import Numbers
 from lading._core.dataset.order.source_rows import (
     FIRST_SAMPLES,
     PASS_ROWS,
@@ -47,6 +47,7 @@ from lading._core.dataset.steps.sequence import (
     lists_behind,
     refuse_lost_columns,
 )
+from lading._core.dataset.transform.function_spool import FunctionSpool, StepSpool
 from lading._core.dataset.transform.portion import Portion
 from lading._core.dataset.transform.transform import Transform
 from lading._core.dataset.values.absent_fields import AbsentFields, no_sample_has, refusing_absent_columns
@@ -74,6 +75,7 @@ class ChosenSamples:
         steps: the steps.
         map_schemas: of the first functions, the schemas of their rows, if they are known.
         write_ledger: takes lines of the rows that are left out before the last step that needs all samples.
+        spool: takes what functions make; by default of these samples alone, in memory and a temporary folder.
 
     Attributes:
         steps: the steps.
@@ -91,6 +93,7 @@ class ChosenSamples:
         steps: Sequence[Step],
         map_schemas: Sequence[pa.Schema] = (),
         write_ledger: Callable[[bytes], None] | None = None,
+        spool: FunctionSpool | None = None,
     ) -> None:
         refuse_lost_columns(steps, shards.view)
         self._shards, self.steps = shards, tuple(steps)
@@ -100,6 +103,31 @@ class ChosenSamples:
         self.left_out: dict[int, LeftOut] = {}
         self._write_ledger = write_ledger
         self.outcomes, self.reported = Outcomes(), Counter[str]()
+        self.spool = FunctionSpool() if spool is None else spool
+
+    def follow(self, before: ChosenSamples, count: int) -> None:
+        """Take what the functions of so many first steps made of the same samples, if these have the same first steps.
+
+        Behind a function comes a step that needs all samples: both keep what it made. Else it goes over to these
+        samples, because the results of a look are used once.
+        """
+        same = [one is two for one, two in zip(before.steps[:count], self.steps, strict=False)]
+        if before._shards is not self._shards or not all(same) or len(same) < count:
+            return
+        self._map_schemas = before._map_schemas[: sum(step.makes_columns for step in self.steps[:count])]
+        for place, step in enumerate(self.steps[:count]):
+            if step.is_spooled:
+                keeps = before._is_kept(place)
+                self.spool.take(place, before.spool.of(place) if keeps else before.spool.forget(place))
+
+    def give(self, spool: FunctionSpool, shards: Shards, steps: Sequence[Step]) -> None:
+        """Give what functions made to a job that reads the same samples, if its first steps are these."""
+        for place, (mine, step) in enumerate(zip(self.steps, steps, strict=False)):
+            if mine is not step or not self._shards.is_same_source(shards):
+                return
+            found = self.spool.of(place) if self._is_kept(place) else self.spool.forget(place)
+            if step.is_spooled and found is not None:
+                spool.of(place).take(found)
 
     # In order
 
@@ -144,7 +172,8 @@ class ChosenSamples:
             max_rows: rows of a batch that is read, at most.
             max_bytes: payload of a batch that is read, at most.
             views: as of `shard_batches`.
-            steps: the first steps of the dataset, to stop behind them; by default all of them.
+            steps: the first steps of the dataset, to stop behind them; by default all of them. With this the samples
+                will be read again, and what functions make is kept for that.
             empty: give portions without rows too, of a function that changed the number of samples.
             shards: the shards to read, by number, if no step counts samples; by default all of them.
             outcomes: takes the rows that are left out behind the last step that needs all samples.
@@ -160,6 +189,7 @@ class ChosenSamples:
         steps: Sequence[Step] | None, empty: bool, shards: range | None, outcomes: Outcomes | None,
     ) -> Iterator[Portion]:  # fmt: skip
         counts = self._shards.counts if steps is None else None  # another pass would count again
+        looks = steps is not None
         steps = self.steps if steps is None else steps
         before, rest = split_at_list(steps)
         first, skipped = (0, 0) if before else self._skipped(rest)
@@ -168,6 +198,7 @@ class ChosenSamples:
         transform = Transform(
             rest, self._view, self._shards.fetcher, map_schemas=known, skipped=skipped, counts=counts,
             any_members=self._shards.takes_any_fields, image_lists=lists,
+            spools=() if shards else self._spools(len(before), len(steps), looks=looks, passes=not looks),
         )  # fmt: skip
         if not before:
             every = shards or range(len(self._shards.listing))
@@ -185,11 +216,9 @@ class ChosenSamples:
         numbers = self._numbers(before)
         needed = self.columns_needed(rest, columns)
         listed = self._listed(numbers, before, needed, max_rows, max_bytes)
-        for portion in transform.portions(listed, outcomes, self._source.origin(numbers).places):
-            if not empty and not portion.batch.num_rows:
-                continue
-            places = portion.samples
-            yield replace(portion, samples=None if places is None else numbers_at(numbers, places))
+        for portion in transform.portions(listed, outcomes, self._source.origin(numbers).places, numbers):
+            if empty or portion.batch.num_rows:
+                yield portion
         if outcomes is not None:
             outcomes.counts.update(transform.unmatched)
 
@@ -228,7 +257,10 @@ class ChosenSamples:
             wanted = np.asarray(numbers[begin : begin + min(max_rows, FIRST_SAMPLES)], np.int64)
             if self._view == "interleaved":  # the rows of a sample and of itself again would be one sample
                 wanted = wanted[: _before_repeats(wanted)]
-            yield one_batch(self._source.made(wanted, steps, columns, self._map_schemas, self._shards.counts))
+            made = self._source.made(
+                wanted, steps, columns, self._map_schemas, self._shards.counts, self._spools(0, len(steps))
+            )
+            yield one_batch(made)
             begin += len(wanted)
         if begin < len(numbers):
             with self.arranged(numbers[begin:], steps, columns, max_bytes) as found:
@@ -256,11 +288,12 @@ class ChosenSamples:
         origin = self._source.origin(listed)
         with Spool(len(listed), self._view, uniting(shards), origin, to_file=to_file) as spool:
             with shards.passes.during("reading for the new order"):
-                for portion in self._source.rising(rising, steps, columns, max_bytes, self._map_schemas):
-                    self._spool(spool, portion, rising, order)
+                kept = self._spools(0, len(steps))
+                for portion in self._source.rising(rising, steps, columns, max_bytes, self._map_schemas, kept):
+                    self._place(spool, portion, rising, order)
             yield spool.finish()
 
-    def _spool(self, spool: Spool, portion: Portion, rising: NDArray[np.int64], order: NDArray[np.int64]) -> None:
+    def _place(self, spool: Spool, portion: Portion, rising: NDArray[np.int64], order: NDArray[np.int64]) -> None:
         """Add the samples of a portion, each as often as its number is in the list."""
         samples, batch = portion.samples, portion.batch
         assert samples is not None, "as `rising` gives them"
@@ -430,7 +463,28 @@ class ChosenSamples:
 
     def made(self, numbers: NDArray[np.int64], steps: Sequence[Step], columns: Sequence[str] | None) -> pa.Table:
         """Samples of the source by number, as first steps make them; see `SourceRows.made`."""
-        return self._source.made(numbers, steps, columns, self._map_schemas)
+        kept = self._spools(0, len(steps))
+        return self._source.made(numbers, steps, columns, self._map_schemas, spools=kept)
+
+    def _is_kept(self, place: int) -> bool:
+        """Whether what the function of a step makes is kept in any case: a step behind it needs all samples."""
+        return any(later.needs_all for later in self.steps[place + 1 :])
+
+    def _spools(self, first: int, stop: int, *, looks: bool = False, passes: bool = False) -> list[StepSpool | None]:
+        """What the functions of some steps made, where that is kept.
+
+        It is kept of functions before a step that needs all samples. Of others a look is kept, for the pass that
+        follows alone: a function may give other values in each pass.
+        """
+        found: list[StepSpool | None] = []
+        for place, step in enumerate(self.steps[first:stop], first):
+            if not step.is_spooled:
+                found.append(None)
+            elif looks or self._is_kept(place):
+                found.append(self.spool.of(place))
+            else:
+                found.append(self.spool.forget(place) if passes else None)
+        return found
 
 
 class _Look:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain, pairwise, zip_longest
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from lading._core.dataset.shards.random_access import unfetched_rows
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.sequence import columns_asked, columns_to_read
+from lading._core.dataset.transform.function_spool import StepSpool
 from lading._core.dataset.transform.portion import Origin, Portion
 from lading._core.dataset.transform.row_filters import advice_about_missing, row_filter_of
 from lading._core.dataset.transform.transform import Transform
@@ -129,16 +130,17 @@ class SourceRows:
         columns: Sequence[str] | None,
         max_bytes: int,
         map_schemas: Sequence[pa.Schema],
+        spools: Sequence[StepSpool | None] = (),
     ) -> Iterator[Portion]:
         """Samples of the source in rising order, each shard read once; references into compressed files as bytes.
 
-        `numbers` are in rising order, perhaps with repeats.
+        `numbers` are in rising order, perhaps with repeats. `spools` is as of `Transform`.
         """
         shards, view = self._shards, self._view
-        again = [step for step in steps if step.changes_rows(view)]
+        again, kept = self._again(steps, spools)
         transform = Transform(
             again, view, shards.fetcher, map_schemas=map_schemas, counts=shards.counts,
-            any_members=shards.takes_any_fields, image_lists=shards.image_lists,
+            any_members=shards.takes_any_fields, image_lists=shards.image_lists, spools=kept,
         )  # fmt: skip
         ends = shards.sample_ends()
         first = np.append(True, numbers[1:] != numbers[:-1])
@@ -148,7 +150,7 @@ class SourceRows:
             begin = int(ends[shard - 1]) if shard else 0
             mine = distinct[int(bounds[shard - 1]) if shard else 0 : int(bounds[shard])]
             for found, batch in self._of_shard(shard, mine, begin, again, columns, max_bytes):
-                portion = transform.apply(batch, self.origin(found).places(batch))
+                portion = transform.apply(batch, self.origin(found).places(batch), found)
                 if portion.samples is None or len(portion.samples) != len(found):
                     raise other_count()
                 at = 0
@@ -156,6 +158,14 @@ class SourceRows:
                     stop = at + len(sample_firsts(part, view))
                     yield replace(portion, batch=part, samples=found[at:stop], rows=None)
                     at = stop
+
+    def _again(
+        self, steps: Sequence[Step], spools: Sequence[StepSpool | None]
+    ) -> tuple[list[Step], list[StepSpool | None]]:
+        """The steps that change rows of samples that are known, with their spools."""
+        both = zip_longest(steps, spools[: len(steps)])
+        again = [(step, spool) for step, spool in both if step.changes_rows(self._view)]
+        return [step for step, _ in again], [spool for _, spool in again]
 
     def _of_shard(
         self, shard: int, numbers: NDArray[np.int64], begin: int, steps: Sequence[Step], columns: Sequence[str] | None,
@@ -240,6 +250,7 @@ class SourceRows:
         columns: Sequence[str] | None,
         map_schemas: Sequence[pa.Schema],
         counts: Counter[str] | None = None,
+        spools: Sequence[StepSpool | None] = (),
     ) -> pa.Table:
         """Samples of the source, as steps make them that keep these samples; payload as references.
 
@@ -249,22 +260,23 @@ class SourceRows:
             columns: columns that are wanted behind the steps, others may come along; None for all.
             map_schemas: of the functions among the steps, the schema of their rows.
             counts: as of `Transform`.
+            spools: as of `Transform`.
         """
         shards, view = self._shards, self._view
         rising, places = np.unique(numbers, return_inverse=True)
-        again = [step for step in steps if step.changes_rows(view)]
+        again, kept = self._again(steps, spools)
         wanted = columns_to_read(again, columns, view)
         if wanted is not None and shards.fixed_schema and KEY not in shards.schema.names:
             wanted = [name for name in wanted if name != KEY] or None
         transform = Transform(
             again, view, shards.fetcher, map_schemas=map_schemas, counts=counts, any_members=shards.takes_any_fields,
-            image_lists=shards.image_lists,
+            image_lists=shards.image_lists, spools=kept,
         )  # fmt: skip
         parts: list[pa.Table] = []
         firsts: list[NDArray[np.int64]] = []
         for part, rows in self._told_apart(rising, wanted):
             whole = self._with_asked(rows, again, columns)
-            portion = transform.apply(whole, self.origin(part).places(whole))
+            portion = transform.apply(whole, self.origin(part).places(whole), part)
             if portion.samples is None or len(portion.samples) != len(part):
                 raise other_count()
             firsts.append(sample_firsts(portion.batch, view) + sum(map(len, parts)))

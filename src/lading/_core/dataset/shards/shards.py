@@ -500,6 +500,14 @@ class Shards:
             self.stored_schema, self.bad.policy, self.bad.source, self.stored_roots, self._image_lists,
         )  # fmt: skip
 
+    def is_same_source(self, other: Shards) -> bool:
+        """Whether others are these shards in the same version, as far as it is listed, and are read as these."""
+        listed = ["path", "entry", "size_bytes", "version"]
+        read = ["view", "interleaved", "target", "types", "members", "stored_schema"]
+        one, two = (each.listing.table.select(listed) for each in (self, other))
+        mine, others = (each.read_plan() for each in (self, other))
+        return one.equals(two) and all(getattr(mine, name) == getattr(others, name) for name in read)
+
     def sources(self) -> Sequence[Shards]:
         """The shards of each source: these."""
         return [self]

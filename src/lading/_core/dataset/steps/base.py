@@ -28,6 +28,7 @@ from lading.errors import UsageError
 
 if TYPE_CHECKING:
     from lading._core.dataset.order.numbers import Look, Numbers
+    from lading._core.dataset.transform.function_spool import StepSpool
 
 __all__ = [
     "ITEM_COLUMNS",
@@ -154,6 +155,7 @@ class StepContext:
         behind_function: whether a function of the user made the rows.
         schema: of the rows that the step's function gives, if it is known.
         skipped: samples before the first batch, which a first slice is not shown.
+        spool: what the step's function made before; None: it is called for all samples, and nothing is kept.
     """
 
     view: str
@@ -164,6 +166,7 @@ class StepContext:
     behind_function: bool = False
     schema: pa.Schema | None = None
     skipped: int = 0
+    spool: StepSpool | None = None
 
 
 class Step:
@@ -218,6 +221,11 @@ class Step:
     @property
     def replaces_batches(self) -> bool:
         """Whether a function replaces batches, and may give any number of rows."""
+        return False
+
+    @property
+    def is_spooled(self) -> bool:
+        """Whether what its function makes may be kept, so that the function is called once a sample."""
         return False
 
     @property

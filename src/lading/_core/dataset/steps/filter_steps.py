@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import ClassVar, get_args
 
@@ -23,7 +23,9 @@ from lading._core.dataset.steps.functions import (
     refuse_no_function,
     shown_error,
     shown_function,
+    shown_spool,
 )
+from lading._core.dataset.transform.function_spool import SampleRows, called, joined
 from lading._core.dataset.transform.portion import Portion, reported, taken, without_failed
 from lading._core.dataset.transform.row_filters import (
     FailsCondition,
@@ -36,6 +38,7 @@ from lading._core.dataset.transform.row_filters import (
 from lading._core.dataset.transform.sample_functions import SampleFilter
 from lading._core.dataset.values.field_values import ITEMS
 from lading._core.dataset.writing.outcomes import ALONG, FILTERED, FILTERED_ALONG, RowOutcome
+from lading._core.features.items import sample_firsts
 from lading._core.features.types import Image, feature_of
 from lading._core.interleaved.image_lists import without_entries
 from lading._core.storage.fetch import Fetcher
@@ -72,6 +75,9 @@ class _Filtered(Applied):
     def __init__(self, rejects: Rejects, drop: str, view: str, lists: Sequence[str]) -> None:
         self._rejects, self._drop, self._view, self._lists = rejects, drop, view, lists
 
+    def _rejects_of(self, portion: Portion) -> Rejects:  # noqa: ARG002 - functions need it
+        return self._rejects
+
     def absent_field(self) -> Wanted | None:
         """Return a field that the condition asks for and no row had, if the condition was true for none."""
         rejects = self._rejects
@@ -84,7 +90,7 @@ class _Filtered(Applied):
         batch = portion.batch
         if not batch.num_rows:
             return portion
-        kept, found = left_rows(self._rejects, batch, self._view, self._drop)
+        kept, found = left_rows(self._rejects_of(portion), batch, self._view, self._drop)
         left = without_entries(batch, kept, self._lists)
         if kept.all():
             return portion
@@ -97,6 +103,33 @@ class _Filtered(Applied):
         return taken(
             replace(portion, batch=left, outcomes=(*portion.outcomes, *placed)), np.flatnonzero(kept), self._view
         )
+
+
+class _FilteredByFunction(_Filtered):
+    """Leaves out the rows for which a function over batches is not true."""
+
+    def __init__(self, function: Function, drop: str, context: StepContext) -> None:
+        rejects = partial(fails_function, function)
+        super().__init__(rejects, drop, context.view, context.image_lists() if drop == "row" else ())
+        self._spool = context.spool
+
+    def _rejects_of(self, portion: Portion) -> Rejects:
+        return self._rejects if self._spool is None else partial(self._found, portion.samples)
+
+    def _found(self, numbers: NDArray[np.int64] | None, batch: pa.RecordBatch) -> Mapping[str, NDArray[np.bool_]]:
+        """The rejected rows, as the function says or said before."""
+        if self._spool is None or numbers is None:
+            return self._rejects(batch)
+        parts = called(self._spool, batch, numbers, self._view, self._rejected, whole=True)
+        whole = joined(parts) if parts else None
+        if whole is None:
+            return self._rejects(batch)
+        return {name: whole.rows.column(name).to_numpy(zero_copy_only=False) for name in whole.rows.schema.names}
+
+    def _rejected(self, batch: pa.RecordBatch, _: object) -> SampleRows:
+        rows = pa.record_batch({why: pa.array(failing) for why, failing in self._rejects(batch).items()})
+        counts = np.diff(np.append(sample_firsts(batch, self._view), batch.num_rows))
+        return SampleRows(np.arange(len(counts)), counts, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +274,7 @@ class Filter(_FilterStep):
         on_error: for a function over samples that raises: `error`, or `drop_sample`.
         batched: whether the function is called with batches.
         opening: how a function over samples gets images.
+        spool: keep what the function gives, so that it is called once a sample, whatever steps follow.
     """
 
     function: Function
@@ -248,6 +282,7 @@ class Filter(_FilterStep):
     on_error: OnFunctionError = "error"
     batched: bool = False
     opening: Opening = "upright"
+    spool: bool = field(default=True, compare=False)
 
     calls_function: ClassVar[bool] = True
     reads_values: ClassVar[bool] = True
@@ -256,6 +291,11 @@ class Filter(_FilterStep):
         """Refuse values that cannot be called, and unknown policies."""
         _refuse_other_policy(self.drop)
         refuse_no_function(self.function, self.on_error)
+
+    @property
+    def is_spooled(self) -> bool:
+        """Whether what the function gives may be kept."""
+        return self.spool
 
     @property
     def verb(self) -> str:
@@ -278,12 +318,15 @@ class Filter(_FilterStep):
     def begin(self, context: StepContext) -> Applied:
         """Return the step at work."""
         if self.batched:
-            return self._filtering(partial(fails_function, self.function), context)
-        function = SampleFilter(self, context.fetcher, context.view, any_members=context.any_members)
+            return _FilteredByFunction(self.function, self.drop, context)
+        function = SampleFilter(
+            self, context.fetcher, context.view, any_members=context.any_members, spool=context.spool
+        )
         return AppliedEach(partial(_filtered_by_function, function, context.view))
 
     def __repr__(self) -> str:
-        return f"{self.verb}({shown_function(self.function)}{_shown_policy(self.drop)}{shown_error(self.on_error)})"
+        more = f"{_shown_policy(self.drop)}{shown_error(self.on_error)}{shown_spool(self.spool)}"
+        return f"{self.verb}({shown_function(self.function)}{more})"
 
 
 @lru_cache(maxsize=64)

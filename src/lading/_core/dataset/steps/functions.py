@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from lading.errors import UsageError
 
-__all__ = ["Function", "OnFunctionError", "refuse_no_function", "shown_error", "shown_function"]
+__all__ = ["Function", "OnFunctionError", "refuse_no_function", "shown_error", "shown_function", "shown_spool"]
 
 Function: TypeAlias = Callable[[Any], Any]
 """A function of the user's over a sample; or over a batch, in which payload comes as references or `large_binary`."""
@@ -28,6 +28,11 @@ def refuse_no_function(function: object, on_error: str) -> None:
 def shown_error(on_error: str) -> str:
     """Return the policy as a step shows it."""
     return "" if on_error == "error" else f", on_error={on_error!r}"
+
+
+def shown_spool(spool: bool) -> str:
+    """Return as a step shows it whether what its function makes is kept."""
+    return "" if spool else ", spool=False"
 
 
 def shown_function(function: Function) -> str:

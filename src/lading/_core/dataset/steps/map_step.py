@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lading._core.arrow.align import align_table
 from lading._core.content.media_files import Opening
@@ -18,7 +19,9 @@ from lading._core.dataset.steps.functions import (
     refuse_no_function,
     shown_error,
     shown_function,
+    shown_spool,
 )
+from lading._core.dataset.transform.function_spool import SampleRows, StepSpool, called, kept_rows, whole_rows
 from lading._core.dataset.transform.portion import Portion, without_failed
 from lading._core.dataset.transform.sample_functions import SampleMap, of_batch
 from lading._core.features.items import sample_firsts, without_source
@@ -39,6 +42,7 @@ class Map(Step):
         on_error: as of `Filter`.
         batched: as of `Filter`.
         opening: as of `Filter`.
+        spool: as of `Filter`.
     """
 
     function: Function
@@ -46,6 +50,7 @@ class Map(Step):
     on_error: OnFunctionError = "error"
     batched: bool = False
     opening: Opening = "upright"
+    spool: bool = field(default=True, compare=False)
 
     keeps_names: ClassVar[bool] = False
     reads_values: ClassVar[bool] = True
@@ -58,6 +63,11 @@ class Map(Step):
         for name, kind in self.columns or ():
             refuse_no_names([name])
             declared_field(name, kind)
+
+    @property
+    def is_spooled(self) -> bool:
+        """Whether what the function makes may be kept."""
+        return self.spool
 
     @property
     def keeps_samples(self) -> bool:
@@ -91,15 +101,17 @@ class Map(Step):
         """Return the step at work."""
         lists = context.image_lists()
         if self.batched:
-            return _MappedBatches(self.function, context.view, context.schema, lists)
-        mapped = SampleMap(self, context.fetcher, context.view, context.schema, any_members=context.any_members)
+            return _MappedBatches(self.function, context.view, context.schema, lists, context.spool)
+        mapped = SampleMap(
+            self, context.fetcher, context.view, context.schema, any_members=context.any_members, spool=context.spool
+        )
         return _MappedSamples(mapped, context.view, context.schema, lists)
 
     def __repr__(self) -> str:
         if self.batched:
-            return f"map_batches({shown_function(self.function)})"
+            return f"map_batches({shown_function(self.function)}{shown_spool(self.spool)})"
         columns = "" if self.columns is None else f", columns={dict(self.columns)!r}"
-        return f"map({shown_function(self.function)}{columns}{shown_error(self.on_error)})"
+        return f"map({shown_function(self.function)}{columns}{shown_error(self.on_error)}{shown_spool(self.spool)})"
 
 
 class _MappedBatches(Applied):
@@ -109,14 +121,42 @@ class _MappedBatches(Applied):
         schema: of the rows that it gives; None before the first of them.
     """
 
-    def __init__(self, function: Function, view: str, schema: pa.Schema | None, lists: Sequence[str]) -> None:
+    def __init__(
+        self, function: Function, view: str, schema: pa.Schema | None, lists: Sequence[str], spool: StepSpool | None
+    ) -> None:
         self._function, self._view, self.schema, self._lists = function, view, schema, lists
-        self._other_count = False
+        self._spool, self._other_count = spool, False
 
     def __call__(self, portion: Portion) -> Portion:
         batch = portion.batch
         if not batch.num_rows:
             return portion
+        made = self._found(batch, portion.samples)
+        made = follow_images(batch, made, None, self._lists)
+        if self.schema is not None:
+            made = _aligned(made, self.schema, batch.schema)
+        elif made.num_rows:
+            self.schema = without_source(made.schema)
+        self._other_count |= len(sample_firsts(made, self._view)) != len(sample_firsts(batch, self._view))
+        return replace(portion, batch=made, samples=None if self._other_count else portion.samples, rows=None)
+
+    def _found(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> pa.RecordBatch:
+        """What the function makes of the rows, or made of them before."""
+        if self._spool is None or numbers is None or self._other_count:
+            return self._made(batch)
+        fresh = list[tuple[pa.RecordBatch, pa.RecordBatch]]()
+
+        def call(rows: pa.RecordBatch, _: object) -> SampleRows | None:
+            fresh.append((rows, self._made(rows)))
+            return kept_rows(*fresh[0], self._view)
+
+        parts = called(self._spool, batch, numbers, self._view, call, whole=True)
+        if fresh and fresh[0][0].num_rows == batch.num_rows:
+            return fresh[0][1]
+        whole = None if parts is None else whole_rows(parts, batch, self._view)
+        return self._made(batch) if whole is None else whole
+
+    def _made(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         made = of_batch(self._function, batch, "map_batches")
         if not isinstance(made, pa.RecordBatch):
             raise UsageError("the function must return a record batch", found=type(made).__name__,
@@ -127,13 +167,7 @@ class _MappedBatches(Applied):
         made = made.replace_schema_metadata({**(batch.schema.metadata or {}), **(made.schema.metadata or {})})
         if self._view == "interleaved":
             _refuse_broken(made)
-        made = follow_images(batch, made, None, self._lists)
-        if self.schema is not None:
-            made = _aligned(made, self.schema, batch.schema)
-        elif made.num_rows:
-            self.schema = without_source(made.schema)
-        self._other_count |= len(sample_firsts(made, self._view)) != len(sample_firsts(batch, self._view))
-        return replace(portion, batch=made, samples=None if self._other_count else portion.samples, rows=None)
+        return made
 
 
 class _MappedSamples(Applied):

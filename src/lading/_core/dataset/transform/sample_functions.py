@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +23,9 @@ from lading._core.arrow.references import is_ref
 from lading._core.arrow.rows import Encoders, rows_to_batch
 from lading._core.arrow.views import is_bytes, take_values, without_views
 from lading._core.dataset.transform.documents import Documents, ItemRow, refuse_merged, with_rows
+from lading._core.dataset.transform.function_spool import SampleRows, StepSpool, called, joined
 from lading._core.dataset.transform.sample import Columns, Sample, Values
-from lading._core.features.items import KEY, lineage_of
+from lading._core.features.items import KEY, lineage_of, sample_firsts
 from lading._core.features.stored_values import declared_field
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.threads import Running
@@ -32,7 +35,10 @@ if TYPE_CHECKING:
     from lading._core.dataset.steps.filter_steps import Filter
     from lading._core.dataset.steps.map_step import Map
 
-__all__ = ["SampleFilter", "SampleMap", "of_batch"]
+__all__ = ["FIRST_OF_SHARD", "SampleFilter", "SampleMap", "of_batch"]
+
+FIRST_OF_SHARD = 1 << 40
+"""Where samples before a shard are not counted, its number times this is the number of its first sample."""
 
 _DECLARE = (
     "Return one kind of value, or name the type of the column in Python: columns={{{name!r}: …}}, such as "
@@ -46,8 +52,12 @@ Failed = dict[int, str]
 class _Called(ABC):
     """Calls a function for the samples of batches, and deals with what it raises."""
 
-    def __init__(self, step: Map | Filter, fetcher: Fetcher, view: str, *, any_members: bool = False) -> None:
+    def __init__(
+        self, step: Map | Filter, fetcher: Fetcher, view: str, *, any_members: bool = False,
+        spool: StepSpool | None = None,
+    ) -> None:  # fmt: skip
         self._step, self._fetcher, self._view, self._any_members = step, fetcher, view, any_members
+        self._spool, self._of_documents = spool, view == "interleaved"
 
     def each(self, values: Values, numbers: NDArray[np.int64] | None) -> Iterator[tuple[int, Any]]:
         """Give each sample's number in the batch, and what `_one` makes of it or the `_Failure`.
@@ -66,7 +76,7 @@ class _Called(ABC):
 
     def _values(self, batch: pa.RecordBatch) -> Columns | Documents:
         """Return the values of the samples of a batch."""
-        if self._view == "interleaved":
+        if self._of_documents:
             return Documents(batch, self._fetcher)
         return Columns(batch, self._fetcher, any_members=self._any_members, opening=self._step.opening)
 
@@ -78,7 +88,7 @@ class _Called(ABC):
         place = values.place(row)
         if isinstance(error, LadingError) and not isinstance(error, FunctionError):
             return error.at(**place)
-        sample = "a sample" if number is None else f"sample {number:,} of the dataset"
+        sample = "a sample" if number is None or number >= FIRST_OF_SHARD else f"sample {number:,} of the dataset"
         return FunctionError(
             f"the function of {self._step.verb}() raised an error for {sample}", **place, found=_trace(error),
             advice=_lacking(error, values, row)
@@ -132,6 +142,95 @@ def of_batch(function: Callable[[pa.RecordBatch], Any], batch: pa.RecordBatch, v
         ) from error  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a function made of samples.
+
+    Attributes:
+        columns: the columns that it made, with a row for each row behind it.
+        changed: of columns that were there before, the rows in which it changed them.
+        sources: the row that each row was made of, −1 for a new row.
+        counts: number of rows of each sample.
+        failed: samples for which it raised.
+        values: the values of the rows before, if they have been looked at.
+    """
+
+    columns: pa.RecordBatch
+    changed: Mapping[str, NDArray[np.bool_]]
+    sources: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    failed: Failed
+    values: Columns | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of samples."""
+        return len(self.counts)
+
+    def changed_rows(self, name: str) -> NDArray[np.bool_]:
+        """The rows in which a column changed; where it was not there before, but in other shards, those with values."""
+        changed = self.changed.get(name)
+        return self.columns.column(name).is_valid().to_numpy(zero_copy_only=False) if changed is None else changed
+
+    def kept(self, firsts: NDArray[np.int64]) -> SampleRows:
+        """The same as rows to be kept; `firsts` are the first rows of samples before."""
+        heads = np.cumsum(self.counts) - self.counts
+        sources = np.where(self.sources < 0, -1, self.sources - np.repeat(firsts, self.counts))
+        failed = {int(heads[sample]): text for sample, text in self.failed.items()}
+        columns = [*self.columns.columns, *map(pa.array, self.changed.values())]
+        columns += [pa.array(sources), _texts(failed, len(sources))]
+        fields = [field.with_name(f"={field.name}") for field in self.columns.schema]
+        fields += [pa.field(f"?{name}", pa.bool_()) for name in self.changed]
+        fields += [pa.field("source", pa.int64()), pa.field("failed", pa.large_string())]
+        rows = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+        return SampleRows(np.arange(self.count), self.counts, rows)
+
+    @classmethod
+    def of(cls, part: SampleRows, firsts: NDArray[np.int64]) -> _Made:
+        """What was kept of the samples of a batch, with their first rows."""
+        rows, heads = part.rows, np.cumsum(part.counts) - part.counts
+        columns = {f.name[1:]: (f, c) for f, c in zip(rows.schema, rows.columns, strict=True) if f.name[0] == "="}
+        changed = {
+            name[1:]: column.fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003 - as pyarrow takes it
+            for name, column in zip(rows.schema.names, rows.columns, strict=True) if name[0] == "?"
+        }  # fmt: skip
+        offsets = rows.column("source").to_numpy()
+        sources = np.where(offsets < 0, -1, offsets + np.repeat(firsts, part.counts))
+        failed = _failed(rows.column("failed").take(pa.array(heads)), np.arange(len(heads)))
+        made = _no_columns(len(rows))
+        if columns:
+            fields = [field.with_name(name) for name, (field, _) in columns.items()]
+            made = pa.RecordBatch.from_arrays([column for _, column in columns.values()], schema=pa.schema(fields))
+        return cls(made, changed, sources, part.counts, failed)
+
+
+@contextmanager
+def _naming_sources(sources: NDArray[np.int64], columns: Callable[[], Columns]) -> Iterator[None]:
+    """Errors of the body that count rows that were made name the rows of which these were made."""
+    try:
+        yield
+    except LadingError as error:
+        if error.row is not None:
+            source = int(sources[error.row])
+            error.at(**columns().place(error.row)).row = None if source < 0 else source
+        raise
+
+
+def _no_columns(rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["rows"]).select([])
+
+
+def _texts(texts: Failed, count: int) -> pa.Array:
+    """A column with these texts, null elsewhere."""
+    return pa.array([texts.get(i) for i in range(count)] if texts else pa.nulls(count), pa.large_string())
+
+
+def _failed(texts: pa.Array, samples: NDArray[np.int64]) -> Failed:
+    """The texts that a column has, by sample."""
+    there = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
+    return {int(samples[i]): texts[i].as_py() for i in there.tolist()}
+
+
 class _Failure:
     """What a function raised for a sample that is dropped."""
 
@@ -144,6 +243,16 @@ class SampleFilter(_Called):
 
     def __call__(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> tuple[NDArray[np.bool_], Failed]:
         """Whether each sample stays, and the samples for which the function raised."""
+        if self._spool is None or numbers is None:
+            return self._answers(batch, numbers)
+        parts = called(self._spool, batch, numbers, self._view, self._kept, whole=False)
+        kept, failed = np.zeros(len(numbers), np.bool_), Failed()
+        for part in parts or ():
+            kept[part.samples] = part.rows.column("kept").to_numpy(zero_copy_only=False)
+            failed |= _failed(part.rows.column("failed"), part.samples)
+        return kept, dict(sorted(failed.items()))
+
+    def _answers(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> tuple[NDArray[np.bool_], Failed]:
         values = self._values(batch)
         kept, failed = np.zeros(len(values), np.bool_), Failed()
         for row, answer in self.each(values, numbers):
@@ -152,6 +261,11 @@ class SampleFilter(_Called):
             else:
                 kept[row] = answer
         return kept, failed
+
+    def _kept(self, batch: pa.RecordBatch, numbers: NDArray[np.int64]) -> SampleRows:
+        kept, failed = self._answers(batch, numbers)
+        rows = pa.record_batch({"kept": pa.array(kept), "failed": _texts(failed, len(kept))})
+        return SampleRows(np.arange(len(kept)), np.ones(len(kept), np.int64), rows)
 
     def _one(self, sample: Sample) -> bool:
         with Running(self._step.function):
@@ -171,12 +285,14 @@ class SampleMap(_Called):
         view: how rows are taken.
         schema: of the rows behind the step; None before the first of them: they decide the types of new columns.
         any_members: samples may lack members; see `Shards.takes_any_fields`.
+        spool: what the function returned before; None: it is always called.
     """
 
     def __init__(
-        self, step: Map, fetcher: Fetcher, view: str, schema: pa.Schema | None, *, any_members: bool = False
-    ) -> None:
-        super().__init__(step, fetcher, view, any_members=any_members)
+        self, step: Map, fetcher: Fetcher, view: str, schema: pa.Schema | None, *, any_members: bool = False,
+        spool: StepSpool | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(step, fetcher, view, any_members=any_members, spool=spool)
         self._declared = (
             None if step.columns is None else {name: declared_field(name, kind) for name, kind in step.columns}
         )
@@ -192,37 +308,66 @@ class SampleMap(_Called):
 
         The source is the row that a row was made of, −1 for a new row.
         """
+        if self._spool is None or numbers is None:
+            made = self._made(batch, numbers)
+        else:
+            made = self._found(self._spool, batch, numbers)
+        sources = made.sources
+        moved = not np.array_equal(sources, np.arange(batch.num_rows))
+        before = with_rows(batch, sources) if moved else batch
+        with _naming_sources(sources, lambda: made.values or Columns(before, self._fetcher, every_member=True)):
+            merged = self._merged(before, made)
+        if self._of_documents:
+            refuse_merged(batch, merged)
+        if self._open or (not self._settled and len(made.failed) < made.count):
+            self._open = {field.name for field in merged.schema if pa.types.is_null(field.type)} - {*batch.schema.names}
+            self._known, self._settled = _fields(merged.schema), True
+        return merged, made.failed, sources
+
+    def _found(self, spool: StepSpool, batch: pa.RecordBatch, numbers: NDArray[np.int64]) -> _Made:
+        """What the function makes of each sample, or made of it before."""
+
+        def call(rows: pa.RecordBatch, mine: NDArray[np.int64]) -> SampleRows:
+            return self._made(rows, mine).kept(sample_firsts(rows, self._view))
+
+        # Values of all samples decide the types of new columns.
+        parts = called(spool, batch, numbers, self._view, call, whole=not self._settled or bool(self._open))
+        whole = joined(parts) if parts else None
+        if whole is None:
+            return self._made(batch, numbers)
+        return _Made.of(whole, sample_firsts(batch, self._view))
+
+    def _made(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> _Made:
+        """What the function makes of each sample."""
         fields = {**_fields(batch.schema), **self._new_fields(batch.schema)}
         # Rows that the function leaves alone have nulls here, also of columns that hold none.
         encoders = Encoders(pa.schema([field.with_nullable(nullable=True) for field in fields.values()]))
         may_make = {*fields, *self._open} if self._settled or self._declared is not None else None
         rows: list[dict[str, Any]] = []
         sources: list[int] = []
+        counts: list[int] = []
         failed = Failed()
         values = self._values(batch)
         for number, returned in self.each(values, numbers):
             if isinstance(returned, _Failure):
                 failed[number] = returned.text
             changes = {} if isinstance(returned, _Failure) else returned
-            for source, changed in _made_rows(values, number, changes):
+            made = _made_rows(values, number, changes)
+            counts.append(len(made))
+            for source, changed in made:
                 rows.append(self._encoded(encoders, changed, values, number, may_make))
                 sources.append(source)
-        moved = sources != [*range(batch.num_rows)]
-        before = with_rows(batch, np.array(sources, np.int64)) if moved else batch
-        columns = values if isinstance(values, Columns) else Columns(before, self._fetcher, every_member=True)
-        try:
-            made = self._merged(before, columns, rows, encoders)
-        except LadingError as error:
-            if error.row is not None:  # of the rows that were made
-                source = sources[error.row]
-                error.at(**columns.place(error.row)).row = None if source < 0 else source
-            raise
-        if isinstance(values, Documents):
-            refuse_merged(batch, made)
-        if self._open or (not self._settled and len(failed) < len(values)):
-            self._open = {field.name for field in made.schema if pa.types.is_null(field.type)} - {*batch.schema.names}
-            self._known, self._settled = _fields(made.schema), True
-        return made, failed, np.array(sources, np.int64)
+        places = np.array(sources, np.int64)
+        moved = not np.array_equal(places, np.arange(batch.num_rows))
+        columns = values if isinstance(values, Columns) else None
+
+        def before() -> Columns:
+            whole = with_rows(batch, places) if moved else batch
+            return columns if columns is not None else Columns(whole, self._fetcher, every_member=True)
+
+        with _naming_sources(places, before):
+            found, changed_rows = self._columns(batch.schema, before, rows, encoders)
+        return _Made(found, changed_rows, places, np.array(counts, np.int64), failed, columns)
 
     def _one(self, sample: Sample) -> dict[str, Any]:
         with Running(self._step.function):
@@ -256,28 +401,42 @@ class SampleMap(_Called):
             error.advice = error.advice or (_DECLARE.format(name=name) if name in changes else None)
             raise error.at(**values.place(row)) from None
 
-    def _merged(
-        self, batch: pa.RecordBatch, columns: Columns, rows: list[dict[str, Any]], encoders: Encoders
-    ) -> pa.RecordBatch:
+    def _columns(
+        self, schema: pa.Schema, before: Callable[[], Columns], rows: list[dict[str, Any]], encoders: Encoders
+    ) -> tuple[pa.RecordBatch, dict[str, NDArray[np.bool_]]]:
+        """The columns that were made; of those that were there before, the rows that changed."""
         names = dict.fromkeys(name for row in rows for name in row)
-        new = self._declared if self._declared is not None else {*self._new_fields(batch.schema), *self._open}
+        new = self._declared if self._declared is not None else {*self._new_fields(schema), *self._open}
         for name in sorted(new) if isinstance(new, set) else new:
             names.setdefault(name)
         if not names:
-            return batch
+            return _no_columns(len(rows)), {}
         first = [{**dict.fromkeys(names), **row} for row in rows[:1]]  # names all columns, in their order
-        made = rows_to_batch([*first, *rows[1:]], encoders)
-        for field, column in zip(made.schema, made.columns, strict=True):
+        made, changed = rows_to_batch([*first, *rows[1:]], encoders), dict[str, NDArray[np.bool_]]()
+        for place, name in enumerate(made.schema.names):
+            if name not in schema.names:
+                continue
+            declared = (self._declared or {}).get(name)
+            if declared is None:
+                changed[name] = np.array([name in row for row in rows], np.bool_)
+                continue
+            whole = self._retyped(before(), name, rows, encoders)
+            made = made.set_column(place, declared.with_type(whole.type), whole)
+            changed[name] = np.ones(len(rows), np.bool_)
+        return made, changed
+
+    def _merged(self, batch: pa.RecordBatch, made: _Made) -> pa.RecordBatch:
+        """The rows with the columns that were made."""
+        columns = made.values
+        for field, column in zip(made.columns.schema, made.columns.columns, strict=True):
             place = batch.schema.get_field_index(field.name)
             if place < 0:
                 batch = batch.append_column(field, column)
-                continue
-            changed = np.array([field.name in row for row in rows])
-            declared = (self._declared or {}).get(field.name)
-            if declared is not None:
-                whole = self._retyped(columns, field.name, rows, encoders)
-                batch = batch.set_column(place, declared.with_type(whole.type), whole)
-            elif changed.any():
+            elif field.name in (self._declared or ()):
+                batch = batch.set_column(place, field, column)
+            elif (changed := made.changed_rows(field.name)).any():
+                if columns is None:
+                    columns = Columns(batch, self._fetcher, every_member=True)
                 whole = _mixed(batch.column(place), column, changed, columns, field.name)
                 batch = batch.set_column(place, batch.schema.field(place).with_type(whole.type), whole)
         return batch

@@ -11,14 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lading._core.content.field_paths import Wanted
+from lading._core.dataset.order.numbers import Numbers, numbers_at
 from lading._core.dataset.steps.base import Applied, Step, StepContext
 from lading._core.dataset.steps.sequence import has_map, lists_behind
+from lading._core.dataset.transform.function_spool import StepSpool
 from lading._core.dataset.transform.portion import Place, Portion, rows_of_file
 from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.features.items import lineage_of, sample_firsts
@@ -44,9 +48,10 @@ class Transform:
         counts: counts of what is worth a report, by a short phrase; added to.
         any_members: samples may lack members; see `Shards.takes_any_fields`.
         image_lists: gives the columns whose lists have one entry an image; asked where a step may drop or move images.
+        spools: for each step what its function made before, if that is kept; by default functions are always called.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what steps need to work, which each of them gets in one value
         self,
         steps: Sequence[Step],
         view: str,
@@ -57,18 +62,20 @@ class Transform:
         counts: Counter[str] | None = None,
         any_members: bool = False,
         image_lists: Callable[[], Sequence[str]] = tuple,
+        spools: Sequence[StepSpool | None] = (),
     ) -> None:
         self.view, self._fetcher, self._first, self._steps = view, fetcher, skipped, steps
         context = StepContext(view, fetcher, Counter() if counts is None else counts, any_members=any_members)
         given = iter(map_schemas)
         self._applied: list[Applied] = []
-        for place, step in enumerate(steps):
+        for place, (step, spool) in enumerate(zip_longest(steps, spools)):
             context = replace(
                 context,
                 image_lists=partial(lists_behind, steps[:place], image_lists),
                 behind_function=has_map(steps[:place]),
                 schema=next(given, None) if step.makes_columns else None,
                 skipped=0 if any(each.counts_samples for each in steps[:place]) else skipped,
+                spool=spool,
             )
             self._applied.append(step.begin(context))
 
@@ -103,18 +110,21 @@ class Transform:
             schema = applied.schema if applied.schema is not None else step.schema_after(schema, self.view)
         return schema
 
-    def apply(self, batch: pa.RecordBatch, place: Place | None = None) -> Portion:
+    def apply(
+        self, batch: pa.RecordBatch, place: Place | None = None, numbers: NDArray[np.int64] | None = None
+    ) -> Portion:
         """The rows of one batch that are left, as the steps make them, and the outcomes of the others.
 
         Args:
             batch: the rows.
             place: gives the place of a row of the batch, for errors.
+            numbers: of the samples in the source; by default they follow those of the batch before.
 
         Raises:
             UsageError: a condition or a function does not fit the columns.
         """
         ends = np.append(sample_firsts(batch, self.view)[1:], batch.num_rows)[: batch.num_rows]
-        samples = np.arange(self._first, self._first + len(ends))
+        samples = np.arange(self._first, self._first + len(ends)) if numbers is None else numbers
         self._first += len(ends)
         portion = Portion(batch, samples, np.arange(batch.num_rows), ends, place or rows_of_file(batch, None))
         for apply in self._applied:
@@ -124,7 +134,11 @@ class Transform:
         return replace(portion, outcomes=tuple(left))
 
     def portions(
-        self, batches: Iterable[pa.RecordBatch], outcomes: Outcomes | None = None, places: Places | None = None
+        self,
+        batches: Iterable[pa.RecordBatch],
+        outcomes: Outcomes | None = None,
+        places: Places | None = None,
+        numbers: Numbers | None = None,
     ) -> Iterator[Portion]:
         """The rows that are left of batches, in portions; reads no further than is needed.
 
@@ -135,13 +149,16 @@ class Transform:
             outcomes: takes the rows that are left out.
             places: gives the places of rows. Without it, the batches are all rows of shards, in order: then outcomes
                 have the numbers of rows.
+            numbers: of the samples in the source; by default they are in its order.
         """
         waiting, file, row, samples = iter(batches), [""], 0, 0
         while not self.is_done() and (batch := next(waiting, None)) is not None:
             before, file = file, lineage_of(batch.schema)
             row = row if file == before else 0
             of_file = rows_of_file(batch, range(row, row + batch.num_rows))
-            portion = self.apply(batch, of_file if places is None else places(batch, samples))
+            count = len(sample_firsts(batch, self.view)) if numbers is not None else 0
+            mine = None if numbers is None else numbers_at(numbers, np.arange(samples, samples + count))
+            portion = self.apply(batch, of_file if places is None else places(batch, samples), mine)
             if outcomes is not None:
                 for placed, each in portion.outcomes:
                     outcomes.add(each if placed is None or places is not None else replace(each, numbers=row + placed))
