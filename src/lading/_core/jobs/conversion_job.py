@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from lading._core.dataset.order.chosen import ChosenSamples
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.source.source import Source, source_names
 from lading._core.dataset.steps.base import Step
@@ -32,6 +33,7 @@ class ConversionJob:
         columns: columns to keep; None keeps all.
         steps: which rows are kept, and how they change.
         on_progress: called after every batch.
+        chosen: the samples of the dataset that is converted: what its functions made already.
     """
 
     source: Source
@@ -40,6 +42,7 @@ class ConversionJob:
     columns: tuple[str, ...] | None
     steps: tuple[Step, ...]
     on_progress: OnProgress | None = None
+    chosen: ChosenSamples | None = None
 
     @property
     def stores(self) -> Stores:
@@ -86,7 +89,9 @@ class ConversionJob:
         kept = self.keeps_columns(shards) and not self.chooses and as_they_are
         return kept and shards.format == get_format(self.write.format).name and shards.view == "samples"
 
-    def of(self, source: Source, read: ReadOptions, before: tuple[Step, ...]) -> ConversionJob:
+    def of(
+        self, source: Source, read: ReadOptions, before: tuple[Step, ...], chosen: ChosenSamples | None = None
+    ) -> ConversionJob:
         """Return the job for another dataset, whose own steps come before those of the job.
 
         Fields of documents that the steps need are read, and dropped behind them.
@@ -98,7 +103,7 @@ class ConversionJob:
         if cuts and write.shard_size is None and not write.counts_samples:
             write = replace(write, **cuts[-1])
         read, every = with_needed_fields(read, (*steps, *self.steps))
-        return replace(self, source=source, read=read, write=write, steps=every)
+        return replace(self, source=source, read=read, write=write, steps=every, chosen=chosen)
 
     def with_absolute_paths(self) -> ConversionJob:
         """Return the job as processes of an executor read it, whatever their current folder is."""

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.dataset import Dataset, chosen_by
 from lading._core.dataset.source.open import read_of
 from lading._core.dataset.source.source import Source, listed_once
 from lading._core.dataset.steps.filter_steps import Filter, ImageBounds, Where
@@ -132,7 +132,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         filter: function that gets each sample, a dict of decoded values, and returns whether it is kept, as
             `Dataset.filter`.
         map: function that gets each remaining sample, and returns a dict of new and changed fields, as `Dataset.map`.
-            It is called for the first samples once more beforehand, to find the columns.
+            The first samples decide the columns.
         filter_batches: as `filter`, for a function over Arrow batches (`Dataset.filter_batches`).
         map_batches: as `map`, for a function over Arrow batches (`Dataset.map_batches`), behind `map`.
         min_aspect_ratio: drop images narrower than this ratio (width / height).
@@ -238,7 +238,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
             jobs = {name: each.with_storage_options(storage_options) for name, each in jobs.items()}
             return convert_splits(jobs, destination)
         if isinstance(source, Dataset):
-            job = job.of(source.source, read_of(source, job.opening), source.steps)
+            job = job.of(source.source, read_of(source, job.opening), source.steps, chosen_by(source))
             return convert_one(job.with_storage_options(storage_options), destination)
         job = job.of(listed_once(source), job.read, ()).with_storage_options(storage_options)
         try:

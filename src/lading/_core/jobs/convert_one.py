@@ -28,6 +28,7 @@ from lading._core.jobs.conversion_job import ConversionJob
 from lading._core.jobs.convert_summary import ConvertSummary
 from lading._core.jobs.digest import dataset_digest
 from lading._core.jobs.done import begin_build
+from lading._core.jobs.job_spool import PartSpools, job_spool
 from lading._core.jobs.journal import (
     Journal,
     begin_commit,
@@ -64,9 +65,15 @@ __all__ = ["convert_one"]
 
 
 def convert_one(
-    job: ConversionJob, destination: str | os.PathLike[str], staging: Staging | None = None
+    job: ConversionJob,
+    destination: str | os.PathLike[str],
+    staging: Staging | None = None,
+    parts: PartSpools | None = None,
 ) -> ConvertSummary:
-    """Convert one dataset into a folder or a file; with `staging`, where that builds a part of a larger dataset."""
+    """Convert one dataset into a folder or a file; with `staging`, where that builds a part of a larger dataset.
+
+    `parts` are the spools of all parts.
+    """
     job = job.with_absolute_paths()
     began, write, stores = time.perf_counter(), job.write, job.stores
     with (
@@ -90,7 +97,8 @@ def convert_one(
             options, members = as_members(shards, target, write.options)
             write = replace(write, options=options)
         job = replace(job, write=write)
-        schedule = make_schedule(job, shards, held, (store, path), ledger, staging, alone=is_file_name(destination))
+        alone = is_file_name(destination)
+        schedule = _schedule(job, shards, held, (store, path), ledger, staging, parts, alone=alone)
         spec, checked = schedule.spec, write.verify and not write.dry_run
         if checked:
             refuse_unverifiable(target, spec)
@@ -103,7 +111,7 @@ def convert_one(
             }  # fmt: skip
             return _convert_rank(job, schedule, shards, held, (store, path), told)
         build = _open_build(
-            job, schedule, spec, shards, held, (store, path), staging, alone=is_file_name(destination)
+            job, schedule, spec, shards, held, (store, path), staging, alone=alone
         )  # fmt: skip
         if build.done is not None:
             _tell_ended(build.done, ledger, checked=checked)
@@ -111,7 +119,7 @@ def convert_one(
         digests = DatasetDigest() if spec.digests else None
         run = Run(
             shards, spec, schedule.tasks, digests, ledger, job.on_progress, schedule.sizes, schedule.arranged,
-            build.journal,
+            build.journal, schedule.spool, len(schedule.steps) - len(spec.steps),
         )  # fmt: skip
 
         def summed(written: WriteSummary, digest: DatasetDigest | None = None) -> ConvertSummary:
@@ -156,6 +164,22 @@ def convert_one(
         return replace(_with_warning(job, done), seconds=time.perf_counter() - began)
 
 
+def _schedule(
+    job: ConversionJob, shards: Shards, held: ExitStack, place: tuple[Store, str], ledger: Sink | None,
+    staging: Staging | None, parts: PartSpools | None, *, alone: bool,
+) -> Schedule:  # fmt: skip
+    """Plan the conversion, and keep what functions make for it."""
+    if parts is None:
+        spool, common = held.enter_context(job_spool(job, shards, place, alone=alone)), 0
+    else:
+        spool, common = parts.of(job, shards, alone=alone)
+    if job.chosen is not None:
+        job.chosen.give(spool, shards, job.steps)
+    schedule = make_schedule(job, shards, held, place, ledger, staging, alone=alone, spool=spool)
+    spool.ends(common)
+    return schedule
+
+
 def _tell_ended(done: ConvertSummary, ledger: Sink | None, *, checked: bool) -> None:
     """Drop the new ledger of a job that has ended: it was brought out before. Warn that nothing was read back."""
     if ledger is not None:
@@ -196,7 +220,8 @@ def _convert_rank(
         written.update(shards=len(files), size=sum(file["size_bytes"] for file in files))
 
     run = Run(
-        shards, spec, schedule.tasks, None, None, job.on_progress, schedule.sizes, schedule.arranged, journal
+        shards, spec, schedule.tasks, None, None, job.on_progress, schedule.sizes, schedule.arranged, journal,
+        schedule.spool, len(schedule.steps) - len(spec.steps),
     )  # fmt: skip
     run.some_into(TaskPlace(journal, staging.tasks, place[0]), pool, rank, ranks, take)
     done = journal.count()

@@ -16,11 +16,14 @@ from lading._core.arrow.rebatch import HELD_BATCHES
 from lading._core.arrow.references import files_of, has_codec, is_ref
 from lading._core.arrow.views import compacted, holds_bytes, is_text, shown_bytes
 from lading._core.dataset.order.arranged import Arranged
+from lading._core.dataset.order.numbers import numbers_at
 from lading._core.dataset.shards.iteration import scan_shard
 from lading._core.dataset.shards.sample_digests import batch_digests
 from lading._core.dataset.shards.shards import Shards
+from lading._core.dataset.transform.function_spool import StepSpool
 from lading._core.dataset.transform.portion import rows_of_file
 from lading._core.dataset.transform.row_filters import row_filter_of
+from lading._core.dataset.transform.sample_functions import FIRST_OF_SHARD
 from lading._core.dataset.transform.transform import Transform
 from lading._core.dataset.writing.outcomes import Outcomes, failed_rows
 from lading._core.formats.base import AnyFormat, Scan, Stretch
@@ -58,6 +61,8 @@ class Converter:
         on_batch: called after every batch and every shard.
         sizes: bytes of each shard of the source, by its number, if they are known.
         max_rows: rows of a batch, at most.
+        spools: as of `Transform`.
+        first_shard: number of the first shard of the dataset among those of the whole source.
 
     Attributes:
         tally: counts of the rows that were converted.
@@ -65,7 +70,7 @@ class Converter:
         transform: the steps.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one value a decision of the job
         self,
         dataset: Shards,
         spec: Conversion,
@@ -76,11 +81,13 @@ class Converter:
         on_batch: Callable[[], None] = lambda: None,
         sizes: Sequence[int] | Mapping[int, int] = (),
         max_rows: int = _MAX_ROWS,
+        spools: Sequence[StepSpool | None] = (),
+        first_shard: int = 0,
     ) -> None:
         self._sizes = sizes
         self.tally, self.losses = Tally(), Outcomes(write_ledger)
         self._dataset, self._spec, self._on_digests, self._on_batch = dataset, spec, on_digests, on_batch
-        self._max_rows = max_rows
+        self._max_rows, self._spools, self._first_shard, self._first_sample = max_rows, spools, first_shard, 0
         self._schema = spec.plan.schema
         self._texts = {f.name for f in spec.plan.schema_written or () if is_text(f.type)}
         self._holds_rows = get_format(spec.write.format).info.fixed_schema
@@ -92,6 +99,7 @@ class Converter:
             map_schemas=spec.plan.mapped,
             counts=dataset.counts,
             any_members=dataset.takes_any_fields,
+            spools=spools,
             image_lists=dataset.image_lists if spec.read.image_lists is None else lambda: spec.read.image_lists or (),
         )
 
@@ -167,6 +175,8 @@ class Converter:
                 row_filter=row_filter_of(spec.steps, spec.view, self._dataset.fetcher),
                 stretch=stretch,
             )  # fmt: skip
+            self._first_sample = FIRST_OF_SHARD * (self._first_shard + number)
+            self._first_sample += 0 if stretch is None else stretch.first_sample
             for batch in found:
                 if schema is not None and plan.whole:
                     refuse_unknown(batch.schema, schema, self._dataset.path(number))
@@ -178,6 +188,7 @@ class Converter:
                     if not spec.steps:
                         self._count(aligned)
                     yield aligned
+                    self._first_sample += part.num_samples
                     self._on_batch()
                 if self.transform.is_done():
                     break
@@ -216,7 +227,9 @@ class Converter:
             numbers, arranged = batch.row_numbers, self._arranged
             in_file = rows_of_file(batch.rows, numbers)
             portion = self.transform.apply(
-                batch.rows, in_file if arranged is None else arranged.origin.places(batch.rows, first)
+                batch.rows,
+                in_file if arranged is None else arranged.origin.places(batch.rows, first),
+                self._numbers(batch, first),
             )
             first += batch.num_samples
             for placed, outcome in portion.outcomes:
@@ -232,6 +245,15 @@ class Converter:
                 left = Batch(rows, batch.view).knowing(row_numbers=kept, source_share=batch.source_share)
             self._count(left)
             yield left
+
+    def _numbers(self, batch: Batch, first: int) -> NDArray[np.int64] | None:
+        """The numbers of samples, by which it is kept what functions make of them."""
+        if not any(self._spools):
+            return None
+        places = np.arange(batch.num_samples)
+        if self._arranged is None:
+            return places + self._first_sample
+        return numbers_at(self._arranged.origin.numbers, places + first)
 
     def _count(self, batch: Batch) -> None:
         self.tally.samples += batch.num_samples

@@ -175,8 +175,9 @@ def _of_object(value: Any, inner: _Inner) -> Any:
     """
     kind = type(value)
     if is_dataclass(value):
-        state = {one.name: inner(getattr(value, one.name)) for one in fields(value)}
-        return {"kind": kind.__name__, **state} if _is_ours(kind.__module__) else _with_state(kind, state, inner)
+        ours = _is_ours(kind.__module__)
+        state = {one.name: inner(getattr(value, one.name)) for one in fields(value) if one.compare or not ours}
+        return {"kind": kind.__name__, **state} if ours else _with_state(kind, state, inner)
     try:
         reduce = copyreg.dispatch_table.get(kind)
         parts = value.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(value)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from lading._core.dataset.order.arranged import Arranged
 from lading._core.dataset.shards.random_access import uniting
 from lading._core.dataset.source.source import LISTING_SCHEMA, Listing
+from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.dataset.transform.part_shards import planned_shards
 from lading._core.dataset.writing.outcomes import LEDGER_NAME
 from lading._core.formats.base import Stretch
@@ -168,13 +169,22 @@ def convert_task(
         with dataset, Attempt(resolve(task["folder"], stores)[0], spec, task, closing) as attempt:
             converter = Converter(
                 dataset, spec, arranged, write_ledger=attempt.write_ledger, on_digests=attempt.on_digests,
-                on_batch=progress, sizes=task["sizes"],
+                on_batch=progress, sizes=task["sizes"], **_kept(task, spec),
             )  # fmt: skip
             converter.copy(places, attempt.writer, [each and Stretch(**each) for each in task["stretches"]])
             attempt.finish(
                 lambda answer: tell(**answer), reported=dict(dataset.counts), tally=converter.tally.as_list(),
                 outcomes=plain_value(converter.losses.to_json()), skipped=encode_skipped(dataset.bad.skipped),
             )  # fmt: skip
+
+
+def _kept(task: Mapping[str, Any], spec: Conversion) -> dict[str, Any]:
+    """Return arguments of the converter: what functions made when the job was planned."""
+    if task["spool"] is None:
+        return {}
+    folder, first_step, first_shard = task["spool"]
+    spool = FunctionSpool(folder, reads_only=True)
+    return {"spools": spool.of_steps(spec.steps, first_step), "first_shard": first_shard}
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from lading._core.dataset.order.chosen import split_at_list
 from lading._core.dataset.source.open import open_shards, read_of
 from lading._core.dataset.source.pruning import shards_that_fit
 from lading._core.dataset.source.source import Source, listed_once
+from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.formats.registry import get_format
 from lading._core.jobs.conversion_job import ConversionJob
 from lading._core.jobs.schedule import planned_pieces, planned_tasks
@@ -129,10 +130,11 @@ def plan_job(
                          advice="Leave out steps that need all samples first.")  # fmt: skip
     with open_shards(job.source, **job.opening) as every, shards_that_fit(every, job.steps) as shards:
         sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
-        spec = settled(job, shards)
+        spool = FunctionSpool()
+        spec = settled(job, shards, spool)
         pieces = planned_pieces(job, shards, sizes, alone=False)
-        tasks = planned_tasks(shards, spec, sizes, pieces, alone=False)
-        rates = tried_rates(shards, spec, pieces)
+        tasks = planned_tasks(shards, spec, sizes, pieces, spool, alone=False)
+        rates = tried_rates(shards, spec, pieces, spool.of_steps(spec.steps))
         source_format, view, source_shards = shards.format, shards.view, len(sizes)
     size, largest, num_tasks = sum(sizes), max((task.source_bytes for task in tasks), default=0), len(tasks)
     shard_bytes = SHARD_BYTES if write.shard_size is None else parse_bytes(write.shard_size)

@@ -27,7 +27,15 @@ from lading._core.units import count
 from lading.errors import StoreError, UsageError
 from lading.options import WriteOptions
 
-__all__ = ["JournalPlan", "first_difference", "journal_plan", "refuse_other", "source_files", "splits_plan"]
+__all__ = [
+    "JournalPlan",
+    "first_difference",
+    "functions_plan",
+    "journal_plan",
+    "refuse_other",
+    "source_files",
+    "splits_plan",
+]
 
 _WRITE: Final = (
     "format", "options", "shard_size", "num_shards", "rows_per_shard", "checksums", "schema_policy", "on_error", "lazy",
@@ -90,6 +98,21 @@ def journal_plan(shards: Shards, spec: Conversion, tasks: Sequence[Task], steps:
         "tasks": fingerprint([asdict(task) for task in tasks]),
     }
     return JournalPlan(described(facts), len(tasks))
+
+
+def functions_plan(shards: Shards, steps: Sequence[Step]) -> JournalPlan:
+    """Return the plan of what functions make of a source: all that it depends on.
+
+    Args:
+        shards: the source.
+        steps: the steps up to the last function.
+    """
+    read = shards.read_plan()
+    facts = {
+        "lading": own_version(), "source": source_files(shards), "source format": shards.format,
+        "reading": {name: getattr(read, name) for name in _READ}, "step": list(steps),
+    }  # fmt: skip
+    return JournalPlan(described(facts), 0)
 
 
 def splits_plan(write: WriteOptions, names: Sequence[str], files: Sequence[Any], steps: Sequence[Step]) -> JournalPlan:

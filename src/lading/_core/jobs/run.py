@@ -15,6 +15,7 @@ from lading._core.content.digests import DatasetDigest
 from lading._core.dataset.order.arranged import Arranged
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.source.source import read_head
+from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.dataset.values.absent_fields import refuse_absent_fields
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.features.items import KEY
@@ -105,6 +106,8 @@ class Run:
         on_progress: called after every batch.
         arranged: the samples in another order than that of the source; tasks are ranges of places then.
         journal: where finished tasks are recorded, if any process may do the tasks in any order.
+        spool: what functions made when the job was planned.
+        first_step: place of the first step of the conversion among those of the spool.
 
     Attributes:
         tally: counts of the rows that were converted.
@@ -123,6 +126,8 @@ class Run:
         sizes: Sequence[int] = (),
         arranged: Arranged | None = None,
         journal: Journal | None = None,
+        spool: FunctionSpool | None = None,
+        first_step: int = 0,
     ) -> None:
         self._sizes, self._arranged, self._journal = sizes, arranged, journal
         self._dataset, self._spec, self._tasks, self._on_progress = dataset, spec, tasks, on_progress
@@ -130,8 +135,9 @@ class Run:
         self._converter = Converter(
             dataset, spec, arranged, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
             on_digests=None if digest is None else digest.update, on_batch=self._on_batch,
-            sizes=sizes,
+            sizes=sizes, spools=() if spool is None else spool.of_steps(spec.steps, first_step),
         )  # fmt: skip
+        self._spool, self._first_step, self._spooled_in = spool, first_step, ""
         self.tally, self.losses = self._converter.tally, self._converter.losses
         self._on_tally: Callable[[], None] = lambda: None
         self._failures = Failures(spec.write.max_failures)
@@ -250,6 +256,8 @@ class Run:
 
         if is_local(place.store):  # machines that do not see it, say so
             os.makedirs(native_path(place.folder), exist_ok=True)
+        if self._spool is not None and any(step.is_spooled for step in self._spec.steps):
+            self._spooled_in = self._spool.save()
         with crew:
             orders = partial(self._order, place.folder)
             job = {"conversion": self._spec.encode()}
@@ -277,10 +285,15 @@ class Run:
             "first_row": task.first_row,
             "stretches": [each and asdict(each) for each in task.stretches],
             "shards": self._dataset.listing.table.slice(first, stop - first).to_pylist(),
+            "spool": self._kept_in(task),
             "arranged": None if arranged is None else [arranged.folder, task.first, task.stop],
         }
         indexes = [self._dataset.indexes.held(number) for number in range(first, stop) if arranged is None]
         return Order(message, indexes, (self._dataset.path(first), self._dataset.path(stop - 1)))
+
+    def _kept_in(self, task: Task) -> tuple[str, int, int] | None:
+        """The folder in which a worker finds what functions made, the place of its first step, and its first shard."""
+        return (self._spooled_in, self._first_step, task.first) if self._spooled_in else None
 
     def _on_batch(self) -> None:
         self._on_tally()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -17,10 +18,12 @@ from lading._core.dataset.shards.stretches import may_be_cut, refuse_same_ids, s
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.column_steps import Select
 from lading._core.dataset.steps.sequence import names_behind
+from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.features.items import KEY
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
 from lading._core.jobs.conversion_job import ConversionJob
+from lading._core.jobs.converter import Converter
 from lading._core.jobs.executors import open_executor
 from lading._core.jobs.pool import Workers
 from lading._core.jobs.run import LazyWorkerPool, is_quick
@@ -70,6 +73,7 @@ class Schedule:
         chosen: the same, with what was left out before their order was known.
         source_shards: shards that were read for it.
         apart: whether any process may do the tasks, in any order.
+        spool: what functions made so far.
     """
 
     spec: Conversion
@@ -81,6 +85,7 @@ class Schedule:
     chosen: ChosenSamples | None = None
     source_shards: int = 0
     apart: bool = False
+    spool: FunctionSpool = field(default_factory=FunctionSpool)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -98,11 +103,12 @@ def make_schedule(
     staging: Staging | None = None,
     *,
     alone: bool,
+    spool: FunctionSpool,
 ) -> Schedule:
     """Plan a conversion into one file (`alone`) or into shards; put samples in their new order, where it has one.
 
     The ledger, if there is one, gets lines of the rows that are left out before the new order is known. `staging` is
-    the place to build in, if there is one already.
+    the place to build in, if there is one already. The spool takes what functions make.
     """
     before, behind = split_at_list(job.steps)
     sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
@@ -112,19 +118,19 @@ def make_schedule(
     if not before:
         pieces = planned_pieces(job, shards, sizes, alone=alone)
         staging, pool = start_workers(job, shards, held, sizes, len(pieces), place, staging) if shares else (None, None)
-        spec = settled(job, shards)
-        tasks = _numbered(planned_tasks(shards, spec, sizes, pieces, alone=alone), shards, spec, None)
-        return Schedule(spec, tasks, sizes, staging, pool, apart=apart)
+        spec = settled(job, shards, spool)
+        tasks = _numbered(planned_tasks(shards, spec, sizes, pieces, spool, alone=alone), shards, spec, None)
+        return Schedule(spec, tasks, sizes, staging, pool, apart=apart, spool=spool)
     if job.columns is not None:
         job = replace(job, steps=(*job.steps, Select(job.columns)), columns=None)
-    whole = settled(job, shards)
+    whole = settled(job, shards, spool)
     write_ledger = None if ledger is None else lambda lines: ledger.write([lines])
-    chosen = ChosenSamples(shards, before, write_ledger=write_ledger)
+    chosen = ChosenSamples(shards, before, write_ledger=write_ledger, spool=spool)
     spec, arranged, source_shards = _arranged(whole, chosen, shards, held, to_file=apart and job.write.shares)
-    tasks = _numbered(_arranged_tasks(shards, whole, spec, arranged, alone=alone), shards, spec, arranged)
+    tasks = _numbered(_arranged_tasks(shards, whole, spec, arranged, spool, alone=alone), shards, spec, arranged)
     parts = [task.source_bytes for task in tasks]
     staging, pool = start_workers(job, shards, held, parts, len(parts), place, staging) if shares else (None, None)
-    return Schedule(spec, tasks, sizes, staging, pool, arranged, chosen, source_shards, apart)
+    return Schedule(spec, tasks, sizes, staging, pool, arranged, chosen, source_shards, apart, spool)
 
 
 def _is_apart(job: ConversionJob, behind: Sequence[Step]) -> bool:
@@ -207,14 +213,15 @@ def planned_pieces(job: ConversionJob, shards: Shards, sizes: Sequence[int], *, 
 
 
 def planned_tasks(
-    shards: Shards, spec: Conversion, sizes: Sequence[int], pieces: Sequence[Piece], *, alone: bool
-) -> list[Task]:
+    shards: Shards, spec: Conversion, sizes: Sequence[int], pieces: Sequence[Piece], spool: FunctionSpool, *,
+    alone: bool,
+) -> list[Task]:  # fmt: skip
     """The tasks of a conversion in the order of its source; one (`alone`) for one file."""
     size = _shard_size(spec.write)
     is_cut = any(piece.stretch is not None for piece in pieces)
     if alone or _is_undivided(spec.write) or (not is_cut and is_one_task(sizes, size)):
-        return _one_task(len(sizes), sum(sizes), _cut(shards, spec, alone=alone))
-    tasks = plan_tasks(pieces, size, tried_rates(shards, spec, pieces))
+        return _one_task(len(sizes), sum(sizes), _cut(shards, spec, spool, alone=alone))
+    tasks = plan_tasks(pieces, size, tried_rates(shards, spec, pieces, spool.of_steps(spec.steps)))
     for task in tasks[1:]:
         if task.stretches and task.stretches[0] is not None and task.stretches[0].first_row:
             refuse_same_ids(shards, task.first, task.stretches[0].first_sample)
@@ -222,13 +229,14 @@ def planned_tasks(
 
 
 def _arranged_tasks(
-    shards: Shards, whole: Conversion, spec: Conversion, arranged: Arranged, *, alone: bool
+    shards: Shards, whole: Conversion, spec: Conversion, arranged: Arranged, spool: FunctionSpool, *, alone: bool
 ) -> list[Task]:
     """The tasks of a conversion whose samples are written in another order; `whole` has all of its steps."""
     total = int(arranged.sizes.sum())
     if alone or _is_undivided(spec.write) or total < ALONE_BYTES:
-        return _one_task(arranged.count, total, _cut(shards, whole, alone=alone))
-    return arranged_tasks(arranged, _shard_size(spec.write), tried_ratio(shards, spec, arranged))
+        return _one_task(arranged.count, total, _cut(shards, whole, spool, alone=alone))
+    spools = spool.of_steps(spec.steps, len(whole.steps) - len(spec.steps))
+    return arranged_tasks(arranged, _shard_size(spec.write), tried_ratio(shards, spec, arranged, spools))
 
 
 def _shard_size(write: WriteOptions) -> int | None:
@@ -244,7 +252,7 @@ def _one_task(stop: int, size: int, cut: Cut) -> list[Task]:
     return [Task(0, 0, stop, size, cut)] if stop else []
 
 
-def _cut(shards: Shards, spec: Conversion, *, alone: bool) -> Cut:
+def _cut(shards: Shards, spec: Conversion, spool: FunctionSpool, *, alone: bool) -> Cut:
     """Where the only task cuts its output into shards.
 
     Raises:
@@ -258,11 +266,20 @@ def _cut(shards: Shards, spec: Conversion, *, alone: bool) -> Cut:
     if write.rows_per_shard is not None:
         return Cut(SHARD_BYTES, samples=write.rows_per_shard)
     wanted = write.num_shards or 1
-    total = len(ChosenSamples(shards, spec.steps).numbers)
+    total = _samples_left(shards, spec, spool)
     if total < wanted:
         raise UsageError("there are fewer samples than shards", expected=f"at most --num-shards {total}",
                          found=count(wanted, "shard"))  # fmt: skip
     return Cut(SHARD_BYTES, samples=total // wanted, longer=total % wanted)
+
+
+def _samples_left(shards: Shards, spec: Conversion, spool: FunctionSpool) -> int:
+    """How many samples are left behind all steps."""
+    if split_at_list(spec.steps)[0] or not any(step.is_spooled for step in spec.steps):
+        return len(ChosenSamples(shards, spec.steps, spool=spool).numbers)
+    with shards.reporting_to(Counter()):
+        converter = Converter(shards, spec, spools=spool.of_steps(spec.steps))
+        return sum(batch.num_samples for batch in converter.rows(range(len(shards.listing))))
 
 
 def _numbered(tasks: list[Task], shards: Shards, spec: Conversion, arranged: Arranged | None) -> list[Task]:

@@ -14,6 +14,7 @@ from lading._core.dataset.shards.iteration import hidden_columns
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.sequence import columns_to_read, has_map
+from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.dataset.transform.transform import Transform
 from lading._core.features.natural import is_number, known_feature
 from lading._core.features.stored_values import is_payload
@@ -31,8 +32,11 @@ _FIRST_ROWS = 1024
 """Rows at the beginning by which functions show their columns."""
 
 
-def settled(job: ConversionJob, shards: Shards) -> Conversion:
-    """The conversion as every process does it, found by a look at all shards; of a function by its first rows."""
+def settled(job: ConversionJob, shards: Shards, spool: FunctionSpool | None = None) -> Conversion:
+    """The conversion as every process does it, found by a look at all shards; of a function by its first rows.
+
+    The spool takes what functions make of these rows.
+    """
     write, target = job.write, get_format(job.write.format)
     plan = make_plan(
         shards, target, columns=job.columns, policy=write.schema_policy, filtered=job.chooses,
@@ -60,7 +64,7 @@ def settled(job: ConversionJob, shards: Shards) -> Conversion:
         shards.format, read, replace(write, options=options, executor=None, address=None), job.steps, plan,
         index_file=shards.listing.index_file, limits=job.read.limits, stores=job.stores.for_workers,
     )  # fmt: skip
-    mapped = _mapped(spec, shards) if has_map(job.steps) else ()
+    mapped = _mapped(spec, shards, spool or FunctionSpool()) if has_map(job.steps) else ()
     if not job.maps_batches:
         plan = replace(plan, mapped=mapped)
     if every is not None and (mapped or any(step.changes_columns for step in job.steps)):
@@ -87,12 +91,12 @@ def _without_unread(plan: Plan, steps: Sequence[Step], view: str) -> Plan:
     return replace(plan, schema=kept, whole=False)
 
 
-def _mapped(spec: Conversion, shards: Shards) -> tuple[pa.Schema, ...]:
+def _mapped(spec: Conversion, shards: Shards, spool: FunctionSpool) -> tuple[pa.Schema, ...]:
     """The schemas that functions give their rows, found by their first rows; empty if there are no rows."""
     if split_at_list(spec.steps)[0]:
-        return ChosenSamples(shards, spec.steps).map_schemas
+        return ChosenSamples(shards, spec.steps, spool=spool).map_schemas
     with shards.reporting_to(Counter()):
-        look, rows = Converter(shards, spec, max_rows=_FIRST_ROWS), 0
+        look, rows = Converter(shards, spec, max_rows=_FIRST_ROWS, spools=spool.of_steps(spec.steps)), 0
         for batch in look.rows(range(len(shards.listing))):
             rows += batch.num_rows
             known = [schema for schema in look.transform.map_schemas if schema is not None]

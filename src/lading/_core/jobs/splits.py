@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.dataset import Dataset, chosen_by
 from lading._core.dataset.source.open import open_shards, read_of
 from lading._core.dataset.source.source import SPLITS_NAME, Source, source_names, write_splits
 from lading._core.dataset.steps.key_steps import has_split
@@ -21,6 +21,7 @@ from lading._core.jobs.conversion_job import ConversionJob
 from lading._core.jobs.convert_one import convert_one
 from lading._core.jobs.convert_summary import ConvertSummary, together
 from lading._core.jobs.done import begin_build
+from lading._core.jobs.job_spool import PartSpools
 from lading._core.jobs.journal import Journal, begin_commit, had_begun, keep_plan, telling_what_is_kept
 from lading._core.jobs.journal_plan import source_files, splits_plan
 from lading._core.jobs.plan import take_files_in
@@ -105,7 +106,10 @@ def jobs_of_parts(
         if not re.fullmatch(r"\w[\w.-]*", name) or name == FOLDER:
             raise UsageError("the name of a split becomes a folder", expected="letters, digits, '_', '-' and '.'",
                              found=repr(name), advice=f"{FOLDER} is lading's own: choose another name.")  # fmt: skip
-    return {name: job.of(part.source, read_of(part, job.opening), part.steps) for name, part in parts.items()}
+    return {
+        name: job.of(part.source, read_of(part, job.opening), part.steps, chosen_by(part))
+        for name, part in parts.items()
+    }
 
 
 def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.PathLike[str]) -> ConvertSummary:
@@ -130,6 +134,7 @@ def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.Path
         return together({name: _converted(name, job, f"{path}/{name}") for name, job in jobs.items()}, began)
     with ExitStack() as held:
         plan = splits_plan(write, list(jobs), files, [step for job in jobs.values() for step in job.steps])
+        spools = PartSpools([*jobs.values()], (store, path), held)
         staging, before = begin_build((store, path), plan, write, stores, keeps=True, splits=list(jobs))
         if staging is not None:
             held.callback(staging.drop)  # nothing is left to drop after the commit
@@ -142,7 +147,7 @@ def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.Path
         held.enter_context(telling_what_is_kept(journal))
         if stores.find(path) is not None:
             jobs = {name: job.with_store(staging.folder, store) for name, job in jobs.items()}
-        done = {name: _converted(name, job, staging.path(name), staging) for name, job in jobs.items()}
+        done = {name: _converted(name, job, staging.path(name), staging, spools) for name, job in jobs.items()}
         _write_index(write, list(jobs), staging)
         summary = together(done, began)
         begin_commit(staging, plan, summary)
@@ -150,8 +155,10 @@ def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.Path
     return summary
 
 
-def _converted(name: str, job: ConversionJob, to: str, whole: Staging | None = None) -> ConvertSummary:
-    done = convert_one(job, to, None if whole is None or is_file_name(to) else whole.part(name))
+def _converted(
+    name: str, job: ConversionJob, to: str, whole: Staging | None = None, spools: PartSpools | None = None
+) -> ConvertSummary:
+    done = convert_one(job, to, None if whole is None or is_file_name(to) else whole.part(name), spools)
     if not done.samples and has_split(job.steps):
         raise UsageError(f"the split {name!r} would be empty", advice="Give it a larger fraction, or another seed.")
     return done

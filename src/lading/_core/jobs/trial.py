@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from lading._core.dataset.order.arranged import Arranged
 from lading._core.dataset.shards.shards import Shards
+from lading._core.dataset.transform.function_spool import StepSpool
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
 from lading._core.jobs.converter import Converter
@@ -33,16 +34,19 @@ _ALL_BYTES = 1 << 62
 _LEAST_RATIO = 0.001
 
 
-def tried_rates(shards: Shards, spec: Conversion, pieces: Sequence[Piece]) -> Rates:
+def tried_rates(
+    shards: Shards, spec: Conversion, pieces: Sequence[Piece], spools: Sequence[StepSpool | None] = ()
+) -> Rates:
     """Return the bytes that a conversion writes, found by the first rows of a few pieces of the source, in memory.
 
-    What is reported and what fails is left to the conversion itself. Peak memory: some 20 MB.
+    What is reported and what fails is left to the conversion itself. Spools take what functions make. Peak memory:
+    some 20 MB.
     """
     read = written = payload = 0.0
     for number in sorted({round(i * (len(pieces) - 1) / (_TRIED_SHARDS - 1)) for i in range(_TRIED_SHARDS)}):
         with suppress(LadingError), shards.reporting_to(Counter()):
             piece = _long_piece(pieces, number)
-            found = _tried(shards, spec, range(piece.shard, piece.shard + 1), piece)
+            found = _tried(shards, spec, range(piece.shard, piece.shard + 1), piece, spools=spools)
             share, size = found[0], piece.size_bytes
             read += share * size if share else min(found[2], size)
             written, payload = written + found[1], payload + found[2]
@@ -67,17 +71,18 @@ def _long_piece(pieces: Sequence[Piece], number: int) -> Piece:
     return found
 
 
-def tried_ratio(shards: Shards, spec: Conversion, arranged: Arranged) -> float:
+def tried_ratio(shards: Shards, spec: Conversion, arranged: Arranged, spools: Sequence[StepSpool | None] = ()) -> float:
     """Return the bytes that a conversion writes for each byte of payload, found by the first samples in a new order."""
     written = payload = 0
     with suppress(LadingError), shards.reporting_to(Counter()):
-        _, written, payload = _tried(shards, spec, range(arranged.count), arranged=arranged)
+        _, written, payload = _tried(shards, spec, range(arranged.count), arranged=arranged, spools=spools)
     return max(written / payload, _LEAST_RATIO) if written and payload else 1.0
 
 
 def _tried(
-    shards: Shards, spec: Conversion, tried: range, piece: Piece | None = None, arranged: Arranged | None = None
-) -> tuple[float, int, int]:
+    shards: Shards, spec: Conversion, tried: range, piece: Piece | None = None, arranged: Arranged | None = None,
+    spools: Sequence[StepSpool | None] = (),
+) -> tuple[float, int, int]:  # fmt: skip
     """Share of a piece, or of places, that was read, bytes that were written, and bytes of payload."""
     store, write, fmt = MemoryStore(), spec.write, get_format(spec.write.format)
     kind = ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), Roles(dict(spec.plan.roles)), "none")
@@ -94,7 +99,7 @@ def _tried(
         held.callback(writer.abort)
         sizes = {} if piece is None else {piece.shard: piece.size_bytes}
         stretches = () if piece is None else [piece.stretch]
-        converter = Converter(shards, small, arranged, sizes=sizes)
+        converter = Converter(shards, small, arranged, sizes=sizes, spools=spools)
         for batch in converter.copied(tried, writer, stretches):
             share, payload = batch.source_share or 0.0, payload + batch.size_bytes
             if payload >= _TRIED_BYTES:

@@ -1,0 +1,179 @@
+"""What the functions of a job made, in a hidden folder next to its destination.
+
+Functions run before the tasks of a job are known, and so before its journal begins: all of those that come before a
+step that needs all samples, others for the first samples. What they make lies in a folder of its own then, which
+belongs to the journal: it is removed when the job ends, and left when the job fails. `--resume` takes it over if source
+and steps are the same, and calls functions for the other samples only. Another job of this destination sweeps it, and
+`lading clean` does.
+
+    plan.of-functions.json    source, how it is read, and the steps up to the last function
+    function-000              what the function of the first step made (`_core.dataset.transform.function_spool`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from lading._core.dataset.shards.shards import Shards
+from lading._core.dataset.steps.base import Step
+from lading._core.dataset.transform.function_spool import FunctionSpool
+from lading._core.jobs.conversion_job import ConversionJob
+from lading._core.jobs.journal_plan import JournalPlan, functions_plan, refuse_other
+from lading._core.jobs.records import read_json
+from lading._core.manifest.builds import builds_of
+from lading._core.storage.base import Store, write_file
+from lading._core.storage.staging import StagedFolder, stage_folder, take_folder
+from lading._core.storage.stores import is_local
+from lading.errors import NotFound
+
+__all__ = ["PartSpools", "job_spool"]
+
+_NAME = "plan.of-functions.json"
+
+_Left: TypeAlias = list[tuple[Mapping[str, Any], StagedFolder]]
+"""Plans and folders of what functions made for jobs that died."""
+
+
+@contextmanager
+def job_spool(
+    job: ConversionJob,
+    shards: Shards,
+    place: tuple[Store, str],
+    *,
+    alone: bool,
+    common: int | None = None,
+    left: _Left | None = None,
+) -> Iterator[FunctionSpool]:
+    """Make a spool for what the functions of a job make: next to the destination, if the job can be resumed there.
+
+    Args:
+        job: the job.
+        shards: its source.
+        place: store and path of the destination of the whole job.
+        alone: the destination is one file.
+        common: the job writes one of several datasets, which have so many first steps in common.
+        left: what functions made for jobs that died; by default it is looked for.
+
+    Raises:
+        UsageError: what is to be resumed is another job.
+    """
+    again = _read_again(job, common or 0)
+    steps = again if common is not None else _with_functions(job.steps)
+    store, path = place
+    if not steps or alone or job.write.dry_run or job.write.rank is not None or not is_local(store):
+        with closing(FunctionSpool()) as spool:
+            yield spool
+        return
+    plan = functions_plan(shards, steps)
+    with ExitStack() as held:
+        if left is None and job.write.resume:
+            left = held.enter_context(_left(store, path))
+            _refuse_others(left, plan, path)
+        staged = held.enter_context(_folder(plan, place, left or []))
+        try:
+            with closing(FunctionSpool(staged.path, lasting=len(steps))) as spool:
+                yield spool
+        except BaseException as error:
+            kept = getattr(error, "kept_tasks", "")
+            died = staged in [each for _, each in left or ()]
+            if not spool.is_empty() and (again or kept or died):
+                staged.leave()
+                if not kept:
+                    error.add_note("Kept: what functions made. Go on with --resume, which does not call them again.")
+            raise
+
+
+@dataclass(slots=True)
+class PartSpools:
+    """The spools of the jobs that write the parts of one dataset, such as its splits.
+
+    A function that comes before the split is called once a sample, not once a sample and part.
+
+    Attributes:
+        jobs: the jobs.
+        place: store and path of the destination of all of them.
+        held: removes what functions made when all parts are written.
+    """
+
+    jobs: Sequence[ConversionJob]
+    place: tuple[Store, str]
+    held: ExitStack
+    _left: _Left = field(default_factory=list)
+    _made: list[tuple[ConversionJob, FunctionSpool]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Take what functions made for a job that died, before it is swept."""
+        if self.jobs[0].write.resume:
+            self._left = self.held.enter_context(_left(*self.place))
+
+    def of(self, job: ConversionJob, shards: Shards, *, alone: bool) -> tuple[FunctionSpool, int]:
+        """Return the spool of a job, and how many first steps it has in common with other ones of the same source."""
+        others = [_common(job, other) for other in self.jobs if other.steps is not job.steps]
+        common = max(others, default=0)
+        for other, spool in self._made:
+            if common and _common(job, other) == common:
+                return spool.shared(common), common
+        spool = self.held.enter_context(job_spool(job, shards, self.place, alone=alone, common=common, left=self._left))
+        self._made.append((job, spool))
+        return spool, common
+
+
+def _common(job: ConversionJob, other: ConversionJob) -> int:
+    """How many first steps two jobs have in common, if they have the same source."""
+    if job.source is not other.source and job.source != other.source:
+        return 0
+    same = [one is two for one, two in zip(job.steps, other.steps, strict=False)]
+    return same.index(False) if False in same else len(same)
+
+
+def _with_functions(steps: Sequence[Step]) -> Sequence[Step]:
+    """The steps up to the last function."""
+    return steps[: max((i + 1 for i, step in enumerate(steps) if step.is_spooled), default=0)]
+
+
+def _read_again(job: ConversionJob, common: int) -> Sequence[Step]:
+    """The steps up to the last function whose samples are read again; none without such a function."""
+    last = max((i for i, step in enumerate(job.steps) if step.needs_all), default=0)
+    return _with_functions(job.steps[: len(job.steps) if job.write.num_shards is not None else max(last, common)])
+
+
+@contextmanager
+def _left(store: Store, destination: str) -> Iterator[_Left]:
+    """Take what functions made for jobs of a destination that died; at the end it is removed, or left after errors."""
+    found = list[tuple[Mapping[str, Any], StagedFolder]]()
+    for root in builds_of(store, destination) if is_local(store) else ():
+        kept = read_json(store, f"{root}/{_NAME}")
+        with suppress(NotFound):
+            staged = None if kept is None else take_folder(root, destination)
+            if kept is not None and staged is not None:
+                found.append((kept, staged))
+    try:
+        yield found
+    except BaseException:
+        for _, staged in found:
+            staged.leave()
+        raise
+    for _, staged in found:
+        staged.release()
+
+
+def _refuse_others(left: _Left, plan: JournalPlan, destination: str) -> None:
+    """Raise UsageError if jobs of other plans left what functions made, and none of this one did."""
+    if not any(kept.get("job") == plan.hash for kept, _ in left):
+        for kept, _ in left:
+            refuse_other(kept, plan, destination, 0)
+
+
+@contextmanager
+def _folder(plan: JournalPlan, place: tuple[Store, str], left: _Left) -> Iterator[StagedFolder]:
+    """Take the folder that a job of the same plan left, or make a new one; it is removed unless it was left again."""
+    store, path = place
+    staged = next((staged for kept, staged in left if kept.get("job") == plan.hash and staged.lock >= 0), None)
+    if staged is None:
+        staged = stage_folder(path)
+        write_file(store, f"{staged.path}/{_NAME}", [plan.to_json()])
+    with staged:
+        yield staged
