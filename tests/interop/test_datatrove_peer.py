@@ -24,7 +24,9 @@ CONTENTS = [
     *pictures(20),
     *(bytes(size) for size in (131_071, 131_072, 131_073, 1 << 18, 3 << 17, 1 << 20)),
     *(picture for size in (1 << 17, 1 << 18, 5_000_001) for picture in pictures(2, size)),
+    *(pictures(1, size)[0][: size // 2] + bytes(range(256)) * (size // 512) for size in (200_000, 300_000, 500_000)),
 ]
+"""The last ones change within a block, where zstd may split it."""
 
 
 def peer_documents(contents: list[bytes | None]) -> list[Any]:

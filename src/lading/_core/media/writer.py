@@ -27,9 +27,9 @@ __all__ = ["MediaWriter", "Packer", "check_level"]
 _ENDINGS = {"zstd": "${rank}.bin.zst", "none": "${rank}.bin"}
 _BYTES = (bytes, bytearray, memoryview)
 _LEVELS = (-(1 << 17), 22)
-_BLOCK_BYTES, _ONE_STEP_BYTES = 128 << 10, 512 << 10
-"""Below the smallest window, one step gives the bytes of a stream, faster; but a stream of whole blocks ends with an
-empty one."""
+_BLOCK_BYTES, _ONE_STEP_BYTES = 128 << 10, 256 << 10
+"""Below two blocks, one step gives the bytes of a stream, faster. zstd splits later blocks by all bytes that it
+has by then. A stream of whole blocks ends with an empty one."""
 _GROUP_BYTES, _DOCUMENT_BYTES = 2 << 20, 16 << 10
 """Media that a thread takes at once, and the weight of a document without media."""
 
