@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lading.compat.mosaicml import MDSWriter, Stream, StreamingDataset
-from lading.errors import DataError, SourceNotFound, UsageError
+from lading.errors import DataError, DestinationExists, SourceNotFound, UsageError
 
 _COUNT = 103
 
@@ -86,6 +86,8 @@ def test_a_partial_repeat_is_drawn_anew_unless_it_is_fixed(folder: Path) -> None
     ({"local": "SET", "replication": 2}, "replication"),
     ({"streams": [Stream(local="SET", proportion=1), Stream(local="SET")]}, "proportion"),
     ({"streams": [Stream(local="SET", repeat=1)], "epoch_size": 9}, "epoch_size"),
+    ({"local": "SET", "epoch_size": -4}, "epoch_size"),
+    ({"local": "SET", "epoch_size": "4 dozen"}, "epoch_size"),
 ])  # fmt: skip
 def test_what_is_not_done_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: Any, told: str) -> None:
     monkeypatch.chdir(folder.parent)
@@ -106,6 +108,11 @@ def test_streams_and_samples_that_are_wrong(folder: Path, tmp_path: Path) -> Non
         next(iter(StreamingDataset(local=folder)))
     with pytest.raises(UsageError, match="sorted"):
         MDSWriter(out=tmp_path / "out", columns={"n": "int"}, hashes=["xxh64", "sha1"])
+    for arguments, told in (({"max_workers": 2}, "max_workers"), ({"columns": {"n": "number"}}, "'number'")):
+        with pytest.raises(UsageError, match=told):
+            MDSWriter(**{"out": tmp_path / "out", "columns": {"n": "int"}, **arguments})
+    with pytest.raises(DestinationExists, match="exist_ok=True"):
+        MDSWriter(out=folder, columns={"n": "int"})
     with pytest.raises(DataError, match="row 0"), MDSWriter(out=tmp_path / "out", columns={"n": "int"}) as out:
         out.write({"n": "text"})
     assert not (tmp_path / "out").exists()

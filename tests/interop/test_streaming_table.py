@@ -434,12 +434,13 @@ def test_orders(theirs: ModuleType, tmp_path: Path) -> None:
     assert lading.loader(tmp_path / "set", 64, shuffle="global").epoch == 0
 
 
-_WEIGHTS: list[tuple[list[dict[str, Any]], int | None]] = [
+_WEIGHTS: list[tuple[list[dict[str, Any]], int | str | None]] = [
     ([{"proportion": 0.7}, {"proportion": 0.3}], None),
     ([{"proportion": 2}, {"proportion": 1}], 100),
     ([{"repeat": 1.5}, {"repeat": 0.1}], None),
     ([{"choose": 70}, {}], None),
     ([{}, {}], 77),
+    ([{}, {}], "0.1k"),
 ]
 
 
@@ -447,7 +448,7 @@ _WEIGHTS: list[tuple[list[dict[str, Any]], int | None]] = [
 @pytest.mark.cases(len(_WEIGHTS))
 @pytest.mark.parametrize("weights, epoch_size", _WEIGHTS)
 def test_streams_have_their_share(
-    theirs: ModuleType, tmp_path: Path, weights: list[dict[str, Any]], epoch_size: int | None
+    theirs: ModuleType, tmp_path: Path, weights: list[dict[str, Any]], epoch_size: int | str | None
 ) -> None:
     folders = [_write(mine, tmp_path / "a", _ROWS[:120]), _write(mine, tmp_path / "b", _ROWS[120:])]
     found = []

@@ -8,12 +8,18 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
+
+import pyarrow as pa
 
 from lading._core.dataset.writing.writer import DatasetWriter
-from lading.errors import MissingField, UsageError
+from lading._core.formats.registry import get_format
+from lading.errors import DestinationExists, MissingField, UsageError
 
 __all__ = ["MDSWriter"]
+
+_USUAL: Final[Mapping[str, Any]] = {"progress_bar": False, "retry": 2, "max_workers": None}
+"""Arguments of the peer for its uploads, and their defaults."""
 
 
 class MDSWriter:
@@ -34,6 +40,7 @@ class MDSWriter:
         size_limit: size of a shard, in bytes or as text; None for shards as large as the format allows.
         exist_ok: replace the dataset in the folder.
         storage_options: as `lading.writer` takes them; the peer has none.
+        more: arguments of the peer for its uploads, with their defaults.
 
     Raises:
         DestinationExists: the folder is not empty, and `exist_ok` is not set (a FileExistsError).
@@ -51,7 +58,13 @@ class MDSWriter:
         size_limit: int | str | None = 1 << 26,
         exist_ok: bool = False,
         storage_options: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> None:
+        for name, value in more.items():
+            if name not in _USUAL or value != _USUAL[name]:
+                raise UsageError("MDSWriter has no such argument", found=f"{name}={value!r}",
+                                 advice="Leave it out: uploads go on while samples are written, and are repeated. "
+                                 'storage_options={"retry_s": 180} says how long.')  # fmt: skip
         if not isinstance(out, (str, os.PathLike)):
             raise UsageError("a dataset is written to one place", found=f"out={out!r}",
                              advice="Write to the remote; `LocalCopy(local, remote=remote)` makes a local copy.",
@@ -64,8 +77,14 @@ class MDSWriter:
         self.columns = dict(columns)
         options = {"columns": self.columns, "compression": compression or None, "hashes": list(hashes or ()),
                    "size_limit": size_limit or None}  # fmt: skip
-        self._writer = DatasetWriter(os.path.expanduser(out), format="mds", shard_size="4gb", options=options,
-                                     overwrite=exist_ok, storage_options=storage_options)  # fmt: skip
+        mds = get_format("mds")
+        mds.written(pa.schema([]), mds.write_options(options))  # refuses unknown encodings
+        try:
+            self._writer = DatasetWriter(os.path.expanduser(out), format="mds", shard_size="4gb", options=options,
+                                         overwrite=exist_ok, storage_options=storage_options)  # fmt: skip
+        except DestinationExists as error:
+            error.advice = (error.advice or "").replace("--overwrite", "exist_ok=True")
+            raise
 
     def write(self, sample: Mapping[str, Any]) -> None:
         """Append a sample.

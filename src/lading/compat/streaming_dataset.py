@@ -9,6 +9,7 @@ Source: mosaicml-streaming 0.13.0, base/dataset.py, base/stream.py and base/data
 from __future__ import annotations
 
 import os
+import re
 import sys
 from bisect import bisect_right
 from collections import deque
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from itertools import accumulate
 from math import ceil
@@ -132,7 +134,8 @@ class StreamingDataset(IterableDataset[dict[str, Any]]):
         streams: the datasets, or one as `remote`, `local`, `split`, which are else defaults of all.
         remote, local, split: as for `Stream`.
         download_timeout, validate_hash, keep_zip: as for `Stream`, for streams without their own.
-        epoch_size: samples of an epoch, for streams with proportions or without weights.
+        epoch_size: samples of an epoch, for streams with proportions or without weights; a number, or a text such as
+            `10k` (thousand), `1.5m` (million), `2b`, `1t`.
         predownload: samples of each worker whose shards are fetched ahead of use; by default 8 batches.
         sampling_method: `balanced` draws other samples of a stream in each epoch, `fixed` the same.
         batch_size: that of the `DataLoader`; samples of one rank.
@@ -166,7 +169,7 @@ class StreamingDataset(IterableDataset[dict[str, Any]]):
         download_timeout: float | None = None,
         validate_hash: str | None = None,
         keep_zip: bool = False,
-        epoch_size: int | None = None,
+        epoch_size: int | str | None = None,
         predownload: int | None = None,
         sampling_method: str = "balanced",
         batch_size: int | None = None,
@@ -182,7 +185,7 @@ class StreamingDataset(IterableDataset[dict[str, Any]]):
         _register()
         _refuse_not_done(more)
         if bool(streams) == (remote is not None or local is not None):
-            raise UsageError("give streams=, or remote= and local=, not both")
+            raise UsageError("give either streams=, or remote=, local= or both")
         if sampling_method not in ("balanced", "fixed"):
             raise UsageError("no such sampling", expected="balanced or fixed", found=repr(sampling_method))
         self.batch_size, self.shuffle, self.shuffle_algo, self.shuffle_seed = (
@@ -198,7 +201,7 @@ class StreamingDataset(IterableDataset[dict[str, Any]]):
         self._ends = np.cumsum([shard.samples for shard in self.shards])
         self._copy_ends = list(accumulate(map(len, self._copies)))
         self.num_samples = self._copy_ends[-1]
-        self._chosen = _chosen(self.streams, [len(copy) for copy in self._copies], epoch_size, shuffle_seed)
+        self._chosen = _chosen(self.streams, [len(copy) for copy in self._copies], _samples(epoch_size), shuffle_seed)
         self.epoch_size = sum(self._chosen)
         rank, world_size = rank_and_world_size()
         self._rank, self._world_size = _replicated(rank, world_size, replication)
@@ -382,6 +385,17 @@ def _chosen(streams: Sequence[Stream], sizes: Sequence[int], epoch_size: int | N
     counts[more] += 1
     found: list[int] = counts.tolist()
     return found
+
+
+def _samples(epoch_size: int | str | None) -> int | None:
+    """Return a number of samples, such as 10,000 of `10k`."""
+    if epoch_size is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmbt]?)", str(epoch_size).strip().lower())
+    if found is None:
+        raise UsageError("not a number of samples", expected="epoch_size=1000, or a text such as 1k",
+                         found=f"epoch_size={epoch_size!r}")  # fmt: skip
+    return int(Fraction(found[1]) * 1000 ** " kmbt".index(found[2] or " "))
 
 
 def _count(stream: Stream, size: int) -> int:
