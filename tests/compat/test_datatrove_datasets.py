@@ -175,6 +175,16 @@ def test_a_limit_counts_the_documents_of_a_task_behind_the_steps_of_a_dataset(ph
         assert [each.id for each in LadingReader(ds, **KEYS, limit=5, skip=2).run(None, rank, 2)] == every[2:7]
 
 
+@pytest.mark.parametrize("given, told", [
+    ({"limit": "3"}, "limit='3'"),
+    ({"skip": -1}, "skip=-1"),
+    ({"limt": 3}, "expected limit, skip"),
+])  # fmt: skip
+def test_wrong_arguments_are_refused_when_a_reader_is_made(photos: Path, given: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        LadingReader(photos, **given)
+
+
 def test_media_in_archives_are_written_with_their_places(tmp_path: Path) -> None:
     places = [Media(str(at), 0, "u", "alt", "0.bin", at, 5, None, {"w": at}) for at in range(2)]
     given = [Document("a", "0", places, {"lang": "de"}), Document("b", "1", [])]

@@ -23,7 +23,7 @@ import lading
 from lading._core.features.items import INTERLEAVED_SCHEMA, RESERVED, lineage_of
 from lading.compat import curator_stages
 from lading.compat import nemo_curator as compat
-from lading.errors import BadReference, SchemaMismatch, Unrepresentable, UsageError
+from lading.errors import BadReference, MissingField, SchemaMismatch, Unrepresentable, UsageError
 from peers import import_peer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -417,9 +417,17 @@ def test_arguments_that_lading_does_not_take_are_refused_by_their_names(tmp_path
             "compression",
         ),
         (lambda: compat.InterleavedParquetWriter(tmp_path, file_extension="tar"), "file_extension"),
+        (lambda: compat.InterleavedWebdatasetReader("x", max_batch_bytes=0), "max_batch_bytes=0"),
+        (lambda: compat.InterleavedParquetReader("x", max_batch_bytes="large"), "max_batch_bytes='large'"),
+        (
+            lambda: compat.InterleavedParquetReaderStage(max_batch_bytes=0).process(compat.FileGroupTask("", ["x"])),
+            "max_batch_bytes=0",
+        ),
     ):
         with pytest.raises(UsageError, match=message):
             refused()
+    with pytest.raises(MissingField, match="sample_id"):
+        compat.InterleavedParquetWriter(tmp_path).write_batch(pa.table({"position": [0], "modality": ["text"]}))
 
 
 def test_write_kwargs_are_those_of_parquet(tmp_path: Path) -> None:

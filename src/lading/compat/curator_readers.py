@@ -9,6 +9,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from itertools import pairwise
@@ -43,7 +44,7 @@ from lading.compat.curator_stages import (
     storage_options,
     stores_of,
 )
-from lading.errors import MissingExtra, SourceNotFound, errors_at
+from lading.errors import MissingExtra, SourceNotFound, UsageError, errors_at
 from lading.options import InterleavedOptions
 
 __all__ = [
@@ -96,6 +97,7 @@ class _ReaderStage(ProcessingStage[FileGroupTask, InterleavedBatch]):
 
     def _batches(self, task: FileGroupTask, max_batch_bytes: int | str | None) -> list[InterleavedBatch]:
         """Return the rows of the task's files, as `process` does."""
+        _check_max_batch_bytes(max_batch_bytes)
         files = list(task.data)
         stores = stores_of([*map(folder_of, files)], self.storage_options)
         tables = [self._read(path, stores) for path in files]
@@ -129,6 +131,14 @@ class _ReaderStage(ProcessingStage[FileGroupTask, InterleavedBatch]):
             with errors_at(file=path):
                 aligned.append(align_table(table, target))
         return pa.concat_tables(aligned).replace_schema_metadata(None).combine_chunks()
+
+
+def _check_max_batch_bytes(value: int | str | None) -> None:
+    with suppress(UsageError):
+        if value is None or parse_bytes(value):
+            return
+    raise UsageError("not a size of a batch", expected="max_batch_bytes=67108864, or a text such as 64MB",
+                     found=f"max_batch_bytes={value!r}")  # fmt: skip
 
 
 def _bounds(rows: pa.Table, max_batch_bytes: int | str | None) -> list[int]:
@@ -284,6 +294,7 @@ class _Reader(CompositeStage[Any, InterleavedBatch]):
         self._paths = [os.fspath(path) for path in (given if isinstance(given, list | tuple) else [given])]
         self.file_paths = self._paths if isinstance(given, list | tuple) else self._paths[0]
         self.storage_options = storage_options(self.read_kwargs, "read_kwargs")
+        _check_max_batch_bytes(self.max_batch_bytes)
 
     def decompose(self) -> list[Any]:
         """Return the peer's stage that lists files, and lading's that reads them.

@@ -37,13 +37,14 @@ from lading._core.storage.stores import is_local, named_folder, resolve
 from lading.compat.curator_readers import without_references
 from lading.compat.curator_schema import target_schema, warn_of_both
 from lading.compat.curator_stages import FileGroupTask, InterleavedBatch, ProcessingStage, storage_options, stores_of
-from lading.errors import BadReference, DestinationExists, UsageError, errors_at
+from lading.errors import BadReference, DestinationExists, MissingField, UsageError, errors_at
 from lading.options import OnError
 
 __all__ = ["InterleavedParquetWriterStage", "InterleavedWebdatasetWriterStage"]
 
 Mode: TypeAlias = Literal["ignore", "overwrite", "append", "error"]
 
+_NEEDED = ("sample_id", "position", "modality")
 _PART_BYTES = 16 << 20
 """Payload that a writer reads at once."""
 
@@ -123,7 +124,7 @@ class _WriterStage(ProcessingStage[InterleavedBatch, FileGroupTask]):
         """Make the folder ready, as `mode` says."""
         mode = str(self.mode).strip().lower()
         if mode not in get_args(Mode):
-            raise UsageError("no such mode", expected=f"mode={' or '.join(get_args(Mode))}", found=repr(self.mode))
+            raise UsageError("no such mode", expected="mode=ignore or overwrite or error", found=repr(self.mode))
         if mode == "append" and not self.append_mode_implemented:
             raise UsageError("files are never appended to", found='mode="append"',
                              advice='mode="ignore" adds files to the folder.')  # fmt: skip
@@ -165,6 +166,7 @@ class _WriterStage(ProcessingStage[InterleavedBatch, FileGroupTask]):
         Raises:
             BadReference: as `process`.
             Unrepresentable: as `process`.
+            MissingField: the rows lack `sample_id`, `position` or `modality`. It is a KeyError.
         """
         task = rows if isinstance(rows, InterleavedBatch) else _task_of(rows, materialize=self.materialize_on_write)
         sources = task._metadata.get("source_files") or []  # noqa: SLF001 - the peer's field
@@ -237,6 +239,10 @@ def _task_of(rows: Any, *, materialize: bool) -> InterleavedBatch:
     elif not isinstance(rows, pa.Table):
         raise UsageError("these are not rows of documents", found=type(rows).__name__,
                          expected="an InterleavedBatch, a table or record batch of Arrow, or a DataFrame")  # fmt: skip
+    missing = [name for name in _NEEDED if name not in rows.schema.names]
+    if missing:
+        raise MissingField("rows of documents lack a column", column=missing[0], expected=", ".join(_NEEDED),
+                           found=", ".join(rows.schema.names))  # fmt: skip
     sources = lineage_of(rows.schema)
     return InterleavedBatch(dataset_name="", data=rows, _metadata={"source_files": sources} if sources else {})
 

@@ -26,6 +26,7 @@ from functools import cached_property, lru_cache
 from glob import has_magic
 from importlib import import_module
 from itertools import islice
+from numbers import Integral
 from string import Template
 from types import MethodType
 from typing import IO, Any, ClassVar, Final, Self, TypeAlias
@@ -270,7 +271,7 @@ class LadingReader(PipelineStep):
         opening: the other arguments of `lading.open`.
 
     Raises:
-        UsageError: a step of the dataset needs all samples; or an argument has no meaning here.
+        UsageError: a step of the dataset needs all samples; or an argument is wrong, or has no meaning here.
         MissingExtra: a progress bar without tqdm.
 
     Source: datatrove 0.10.1, `pipeline/readers/base.py` (`BaseDiskReader`): names, meanings and defaults.
@@ -299,7 +300,10 @@ class LadingReader(PipelineStep):
         **opening: Any,
     ) -> None:
         super().__init__()
-        _refuse_unknown(opening, open_dataset, _NOT_OF_READERS)
+        _refuse_unknown(opening, (LadingReader, open_dataset), _NOT_OF_READERS)
+        if not isinstance(limit, (int, Integral)) or not isinstance(skip, (int, Integral)) or skip < 0:
+            raise UsageError("limit and skip are numbers of documents", expected="limit=-1 for all, and skip=0 or more",
+                             found=f"limit={limit!r}, skip={skip!r}")  # fmt: skip
         source, self._opening = _with_stores(source, opening)
         if not recursive:
             raise UsageError("a folder is read with all folders below it", found="recursive=False",
@@ -423,9 +427,12 @@ def _with_stores(place: Any, more: dict[str, Any]) -> tuple[Any, dict[str, Any]]
     return path, more if stores is None else {"stores": stores, **more}
 
 
-def _refuse_unknown(given: Mapping[str, Any], of: Callable[..., Any], alternatives: Mapping[str, str]) -> None:
-    """Raise UsageError for an argument that a function does not take."""
-    known = [each.name for each in inspect.signature(of).parameters.values() if each.kind is each.KEYWORD_ONLY]
+def _refuse_unknown(
+    given: Mapping[str, Any], of: Sequence[Callable[..., Any]], alternatives: Mapping[str, str]
+) -> None:
+    """Raise UsageError for an argument that is none of these functions'."""
+    parameters = [each for function in of for each in inspect.signature(function).parameters.values()]
+    known = [*dict.fromkeys(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)]
     for name in given:
         if name not in known:
             raise UsageError("this step has no such argument", found=name, expected=", ".join(known),
@@ -506,7 +513,7 @@ class LadingWriter(PipelineStep):
         **writing: Any,
     ) -> None:
         super().__init__()
-        _refuse_unknown(writing, DatasetWriter, _NOT_OF_WRITERS)
+        _refuse_unknown(writing, (LadingWriter, DatasetWriter), _NOT_OF_WRITERS)
         self._names, self._is_items = (text_key, id_key), view == "interleaved"
         self._destination, writing = _with_stores(destination, writing)
         self._writing = {"overwrite": True, **writing, "format": format, "view": view}
