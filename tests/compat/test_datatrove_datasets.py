@@ -185,6 +185,13 @@ def test_wrong_arguments_are_refused_when_a_reader_is_made(photos: Path, given: 
         LadingReader(photos, **given)
 
 
+def test_a_chosen_key_that_names_no_column_warns(photos: Path, docs: Path) -> None:
+    with pytest.warns(UserWarning, match="text_key='words' names no column, found .*txt"):
+        assert next(LadingReader(photos, text_key="words").run()).text == ""
+    with pytest.warns(UserWarning, match="id_key='name' names no column"):
+        next(LadingReader(docs, id_key="name").run())
+
+
 def test_media_in_archives_are_written_with_their_places(tmp_path: Path) -> None:
     places = [Media(str(at), 0, "u", "alt", "0.bin", at, 5, None, {"w": at}) for at in range(2)]
     given = [Document("a", "0", places, {"lang": "de"}), Document("b", "1", [])]

@@ -17,6 +17,7 @@ import os
 import random
 import threading
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -253,7 +254,7 @@ class LadingReader(PipelineStep):
 
     Args:
         source: as `lading.open` takes it, a `DataFolderLike`, or a dataset. Its steps must not count or order samples.
-        text_key: column with the text.
+        text_key: column with the text. If a chosen column is missing, a warning.
         id_key: column with the id. By default the key of a sample is the id of documents without such a column, and
             else its file, below the source if that is a folder, and its number.
         limit: documents that a task reads at most; −1: all.
@@ -386,12 +387,23 @@ class LadingReader(PipelineStep):
         for batch in ChosenSamples(shards, steps).batches(Batching(_BATCH_ROWS, _BATCH_BYTES), Outcomes()):
             [file] = lineage_of(batch.schema)
             self._types = None if shards.view == "interleaved" else media_types(batch.schema)
+            if not done:
+                self._warn_of_keys(batch.schema.names)
             if file not in done:
                 count_file()
                 self.stat_update("input_files")
             for sample in samples_as_dicts(shards, pa.Table.from_batches([batch])):
                 yield self._document(self.adapter(sample, file.removeprefix(below), done[file]), file)
                 done[file] += 1
+
+    def _warn_of_keys(self, columns: Sequence[str]) -> None:
+        """Warn if a key that the user chose names no column."""
+        chosen = {"text_key": (self.text_key, "text"), "id_key": (self.id_key, "id")}
+        for argument, (key, usual) in chosen.items():
+            if self._adapter is not None or key in {usual, *columns}:
+                continue
+            found = "interleaved samples have their own" if self._types is None else f"found {', '.join(columns)}"
+            warnings.warn(f"{argument}={key!r} names no column, {found}", stacklevel=2)
 
     def _document(self, fields: Mapping[str, Any], file: str) -> Any:
         """Return a document of these fields, with the metadata that all documents get."""
