@@ -467,6 +467,9 @@ class WriteOptions:
             DASK_SCHEDULER_ADDRESS for dask.
         threads: Threads of each process. By default the workers share the cores. Two threads read and write at once.
         max_batch_bytes: Payload held in memory at once, in each process.
+        temp_dir: Local folder for what functions made, for new orders and other temporary files. --resume finds what
+            functions made there, also if DST is remote. By default functions' results lie next to a local DST, and all
+            else in TMPDIR.
     """
 
     format: str = field(metadata=cli("--to", "FORMAT", panel=_WRITE, aliases=("--format",)))
@@ -505,6 +508,7 @@ class WriteOptions:
     address: str | None = field(default=None, metadata=cli("--address", "ADDRESS", panel=_WRITE))
     threads: int | None = field(default=None, metadata=cli("--threads", "N", panel=_WRITE, at_least=1))
     max_batch_bytes: int | str = field(default="512MB", metadata=cli("--max-batch-bytes", "SIZE", panel=_WRITE))
+    temp_dir: str | os.PathLike[str] | None = field(default=None, metadata=cli("--temp-dir", "DIR", panel=_WRITE))
 
     def __post_init__(self) -> None:
         """Refuse unknown policies and executors, and less than one process or thread."""

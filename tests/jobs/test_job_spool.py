@@ -7,15 +7,19 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lading
+from dying_store import DyingStore, Killed
 from in_process import by_tasks
-from lading.errors import FunctionError, UsageError
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading.errors import FunctionError, StoreError, UsageError
+from object_server import BUCKET, options
 from several_tasks import contents
 
 Change = Callable[[lading.Dataset], Any]
@@ -144,6 +148,99 @@ def test_clean_removes_what_functions_made(folder: str, tmp_path: Path, monkeypa
     assert left(tmp_path)
     assert lading.clean(tmp_path / "out").size_bytes > 0
     assert not left(tmp_path)
+
+
+def rows(place: str, splits: Sequence[str | None] = (None,), **how: Any) -> list[Any]:
+    return [sample for split in splits for sample in lading.open(place, split=split, **how)]
+
+
+@pytest.mark.parametrize("to", ["memory://job-spool/out", "memory://job-spool/out.parquet", "out", "out.parquet"])
+@pytest.mark.parametrize("steps", ["map, sort", "filter, shuffle", "map, split"])
+@pytest.mark.cases(12)
+def test_temporary_folder_keeps_what_functions_made(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: str, to: str
+) -> None:
+    """For remote destinations and for one file too; of the same job, and not of another destination."""
+    if steps == "map, split":
+        to = to.removesuffix(".parquet")
+    stores, temporary = Stores({"memory://job-spool": MemoryStore()}), tmp_path / "temporary"
+    write: dict[str, Any] = {"format": "parquet"}
+    temporary.mkdir()
+    place = to if "://" in to else str(tmp_path / to)
+    monkeypatch.setenv(FAILS, "raise 45")
+    with pytest.raises(FunctionError) as caught:
+        lading.convert(STEPS[steps](True)(lading.open(folder, stores=stores)), place, temp_dir=temporary, **write)
+    assert any("--resume" in note and str(temporary) in note for note in caught.value.__notes__)
+    before = calls()
+    assert sum(before.values()) == 45
+    assert not left(tmp_path)
+    assert [path.stat().st_mode & 0o77 for path in temporary.iterdir() if path.is_dir()] == [0]
+    monkeypatch.delenv(FAILS)
+    other = {"temp_dir": temporary, "resume": True, **write}
+    lading.convert(STEPS[steps](True)(lading.open(folder, stores=stores)), tmp_path / "other", **other)
+    assert sum(calls().values()) == COUNT
+    lading.convert(
+        STEPS[steps](True)(lading.open(folder, stores=stores)), place, temp_dir=temporary, resume=True, **write
+    )
+    again = calls()
+    assert set(again.values()) == {1}
+    assert set(before) | set(again) == {f"{number:03d}" for number in range(COUNT)}
+    assert len(set(before) & set(again)) <= 17  # the samples of the shard in which the job died
+    splits = ("a", "b") if steps == "map, split" else (None,)
+    assert rows(place, splits, stores=stores) == rows(str(tmp_path / "other"), splits)
+    assert not list(temporary.iterdir())
+
+
+def test_job_that_is_not_resumed_removes_what_the_last_one_left(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = Stores({"memory://job-spool": MemoryStore()})
+    made_first = lading.open(folder, stores=stores).map(made).sort("m")
+    write: dict[str, Any] = {"format": "parquet", "temp_dir": tmp_path}
+    there = set(os.listdir(tmp_path))
+    monkeypatch.setenv(FAILS, "raise 45")
+    with pytest.raises(FunctionError):
+        lading.convert(made_first, "memory://job-spool/out", **write)
+    monkeypatch.delenv(FAILS)
+    changed = lading.open(folder, stores=stores).map(behind).sort("k")
+    with pytest.raises(UsageError, match="another one"):
+        lading.convert(changed, "memory://job-spool/out", resume=True, **write)
+    calls()
+    lading.convert(changed, "memory://job-spool/out", **write)
+    assert sum(calls().values()) == COUNT
+    assert set(os.listdir(tmp_path)) - {"calls"} == there
+
+
+def test_new_orders_lie_in_the_temporary_folder(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in TMPDIR: here that is missing."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    write: dict[str, Any] = {"format": "webdataset", **by_tasks(2)}
+    with pytest.raises(StoreError, match="missing"):
+        lading.open(folder).shuffle(seed=1).write(tmp_path / "out", **write)
+    own = tmp_path / "own"
+    own.mkdir()
+    assert lading.open(folder).shuffle(seed=1).write(tmp_path / "out", temp_dir=own, **write).samples == COUNT
+    assert not list(own.iterdir())
+
+
+def test_job_that_died_in_its_commit_calls_no_function_again(
+    folder: str, tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DyingStore(f"s3://{BUCKET}", options=options(server))
+    stores, write = Stores({f"s3://{BUCKET}": store}), {"format": "parquet", "shard_size": "1KB", "temp_dir": tmp_path}
+    monkeypatch.setattr(store, "dies_at", "shard-000001.parquet")
+    for resume in (False, True):
+        ordered = lading.open(folder, stores=stores).map(made).sort("m")
+        with pytest.raises(Killed):
+            lading.convert(ordered, f"s3://{BUCKET}/out", resume=resume, **write)
+        assert sum(calls().values()) == (0 if resume else COUNT)
+    monkeypatch.setattr(store, "dies_at", "nothing")
+    ordered = lading.open(folder, stores=stores).map(made).sort("m")
+    lading.convert(ordered, f"s3://{BUCKET}/out", resume=True, **write)
+    assert not calls()
+    assert not left(tmp_path)
+    ordered.write(tmp_path / "other", format="parquet", shard_size="1KB")
+    assert rows(f"s3://{BUCKET}/out", stores=stores) == rows(str(tmp_path / "other"))
 
 
 @pytest.mark.soak

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lading._core.storage import temporary
-from lading._core.storage.temporary import temporary_folder, writing
-from lading.errors import StoreError
+from lading._core.storage.temporary import temporary_files_in, temporary_folder, writing
+from lading.errors import StoreError, UsageError
 
 HOLD = """
 import sys, time
@@ -69,3 +69,14 @@ def test_a_folder_that_cannot_be_made_is_an_error(place: Path) -> None:
 def test_an_error_of_writing_says_what_to_do() -> None:
     with pytest.raises(StoreError, match="TMPDIR"), writing("/folder"):
         Path("/proc/none/file").write_bytes(b"")
+
+
+def test_a_job_names_the_folder(place: Path) -> None:
+    own = place / "own"
+    with pytest.raises(UsageError, match=r"own: .*temp_dir="), temporary_files_in(own):
+        pass
+    own.mkdir()
+    with temporary_files_in(own), temporary_folder() as folder:
+        assert os.path.dirname(folder) == str(own)
+    with temporary_files_in(None), temporary_folder() as folder:
+        assert os.path.dirname(folder) == str(place)

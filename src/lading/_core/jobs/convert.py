@@ -30,6 +30,7 @@ from lading._core.jobs.splits import (
     jobs_of_splits,
 )
 from lading._core.storage.stores import Stores
+from lading._core.storage.temporary import temporary_files_in
 from lading.errors import SeveralSplits
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import (
@@ -75,6 +76,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     rows_per_shard: int | None = None,
     checksums: Checksums = "samples",
     max_batch_bytes: int | str = "512MB",
+    temp_dir: str | os.PathLike[str] | None = None,
     limit: int | None = None,
     schema: pa.Schema | None = None,
     schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
@@ -153,6 +155,9 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         rows_per_shard: samples of a shard, in place of its size. In one process.
         checksums: as for `lading.writer`.
         max_batch_bytes: payload held in memory at once.
+        temp_dir: local folder for what functions made, for new orders and other temporary files. `resume` finds what
+            functions made there, also if the destination is remote or one file. By default functions' results lie next
+            to a local folder, and all else in `TMPDIR`.
         limit: keep at most this many samples, the first ones that pass the filters; in one process. The count precedes
             `map` and `on_error`.
         schema: columns to write, as for `lading.open`.
@@ -200,7 +205,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     Raises:
         DestinationExists: the destination is not empty.
         UsageError: the destination is inside the source, or worker processes cannot reach the data; with `resume`, the
-            unfinished job is another one; the source is being written (`UnfinishedDataset`).
+            unfinished job is another one; the source is being written (`UnfinishedDataset`); `temp_dir` is no folder.
         DataError: the data are bad. With `verify`, the destination differs from the source.
         StoreError: a store failed, or the workers of one task died four times. The error names the task's shards.
     """
@@ -231,7 +236,10 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         tuple(step for step in steps if step is not None),
     )  # fmt: skip
     destination = absolute_path(os.fspath(destination)) if job.write.sharing.leaves_process else destination
-    with shown_progress("converting", on_progress, progress=progress) as report:
+    with (
+        shown_progress("converting", on_progress, progress=progress) as report,
+        temporary_files_in(job.write.temp_dir),
+    ):
         job = replace(job, on_progress=report)
         if isinstance(source, Mapping):
             jobs = jobs_of_parts(job, source, destination)

@@ -279,7 +279,7 @@ def _refuse_unseen(task: Mapping[str, Any], sender: str) -> None:
     for shard in task["shards"]:
         refuse_unseen("source", shard["path"], sender)
     if task["arranged"] is not None:
-        shared = "Set TMPDIR to a folder that all machines share."
+        shared = "Let --temp-dir or TMPDIR name a folder that all machines share."
         refuse_unseen("new order", f"{task['arranged'][0]}/", sender, shared)
 
 

@@ -1,10 +1,11 @@
-"""What the functions of a job made, in a hidden folder next to its destination.
+"""What the functions of a job made, in a hidden folder next to its destination, or in `temp_dir`.
 
 Functions run before the tasks of a job are known, and so before its journal begins: all of those that come before a
 step that needs all samples, others for the first samples. What they make lies in a folder of its own then, which
 belongs to the journal: it is removed when the job ends, and left when the job fails. `--resume` takes it over if source
 and steps are the same, and calls functions for the other samples only. Another job of this destination sweeps it, and
-`lading clean` does.
+next to the destination `lading clean` does. In `temp_dir`, its name has a hash of the destination. Without `temp_dir`,
+a job whose destination is remote or one file keeps nothing that outlives it.
 
     plan.of-functions.json    source, how it is read, and the steps up to the last function
     function-000              what the function of the first step made (`_core.dataset.transform.function_spool`)
@@ -12,6 +13,7 @@ and steps are the same, and calls functions for the other samples only. Another 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,11 +23,13 @@ from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.jobs.conversion_job import ConversionJob
+from lading._core.jobs.described import fingerprint
 from lading._core.jobs.journal_plan import JournalPlan, functions_plan, refuse_other
 from lading._core.jobs.records import read_json
-from lading._core.manifest.builds import builds_of
 from lading._core.storage.base import Store, write_file
-from lading._core.storage.staging import StagedFolder, stage_folder, take_folder
+from lading._core.storage.local import LocalStore
+from lading._core.storage.roots import real_place
+from lading._core.storage.staging import StagedFolder, built_folders, stage_folder, sweep_stale, take_folder
 from lading._core.storage.stores import is_local
 from lading.errors import NotFound
 
@@ -47,7 +51,7 @@ def job_spool(
     common: int | None = None,
     left: _Left | None = None,
 ) -> Iterator[FunctionSpool]:
-    """Make a spool for what the functions of a job make: next to the destination, if the job can be resumed there.
+    """Make a spool for what the functions of a job make, in a folder that outlives a job that dies, if there is one.
 
     Args:
         job: the job.
@@ -62,27 +66,30 @@ def job_spool(
     """
     again = _read_again(job, common or 0)
     steps = again if common is not None else _with_functions(job.steps)
-    store, path = place
-    if not steps or alone or job.write.dry_run or job.write.rank is not None or not is_local(store):
+    home = _home(job, place, alone=alone)
+    if not steps or home is None:
         with closing(FunctionSpool()) as spool:
             yield spool
         return
     plan = functions_plan(shards, steps)
     with ExitStack() as held:
-        if left is None and job.write.resume:
-            left = held.enter_context(_left(store, path))
-            _refuse_others(left, plan, path)
-        staged = held.enter_context(_folder(plan, place, left or []))
+        if left is None:
+            left = held.enter_context(_left(job, home))
+            _refuse_others(left, plan, place[1])
+        staged = held.enter_context(_folder(plan, home, left))
+        if job.write.temp_dir is not None:  # it may be a folder of all users
+            os.chmod(staged.path, 0o700)
         try:
             with closing(FunctionSpool(staged.path, lasting=len(steps))) as spool:
                 yield spool
         except BaseException as error:
             kept = getattr(error, "kept_tasks", "")
-            died = staged in [each for _, each in left or ()]
+            died = staged in [each for _, each in left]
             if not spool.is_empty() and (again or kept or died):
                 staged.leave()
                 if not kept:
-                    error.add_note("Kept: what functions made. Go on with --resume, which does not call them again.")
+                    error.add_note(f"Kept: what functions made, in {staged.path}. Go on with --resume, which does not "
+                                   "call them again.")  # fmt: skip
             raise
 
 
@@ -106,8 +113,10 @@ class PartSpools:
 
     def __post_init__(self) -> None:
         """Take what functions made for a job that died, before it is swept."""
-        if self.jobs[0].write.resume:
-            self._left = self.held.enter_context(_left(*self.place))
+        job = self.jobs[0]
+        home = _home(job, self.place, alone=False)
+        if home is not None:
+            self._left = self.held.enter_context(_left(job, home))
 
     def of(self, job: ConversionJob, shards: Shards, *, alone: bool) -> tuple[FunctionSpool, int]:
         """Return the spool of a job, and how many first steps it has in common with other ones of the same source."""
@@ -140,14 +149,30 @@ def _read_again(job: ConversionJob, common: int) -> Sequence[Step]:
     return _with_functions(job.steps[: len(job.steps) if job.write.num_shards is not None else max(last, common)])
 
 
+def _home(job: ConversionJob, place: tuple[Store, str], *, alone: bool) -> str | None:
+    """Return the path next to which hidden folders hold what functions made; None if it need not outlive the job."""
+    write, (store, path) = job.write, place
+    if write.dry_run or write.rank is not None:
+        return None
+    if write.temp_dir is not None:
+        name = path.partition("?")[0].rstrip("/").rpartition("/")[2]
+        return os.path.join(os.path.abspath(write.temp_dir), f"{fingerprint(real_place(path, job.stores))}-{name}")
+    return path if is_local(store) and not alone else None
+
+
 @contextmanager
-def _left(store: Store, destination: str) -> Iterator[_Left]:
-    """Take what functions made for jobs of a destination that died; at the end it is removed, or left after errors."""
+def _left(job: ConversionJob, home: str) -> Iterator[_Left]:
+    """Take what functions made for jobs of a destination that died; at the end it is removed, or left after errors.
+
+    A job that is not resumed removes what lies in `temp_dir`; it removes what lies next to its destination later.
+    """
+    if not job.write.resume and job.write.temp_dir is not None:
+        sweep_stale(home)
     found = list[tuple[Mapping[str, Any], StagedFolder]]()
-    for root in builds_of(store, destination) if is_local(store) else ():
-        kept = read_json(store, f"{root}/{_NAME}")
+    for root in built_folders(home) if job.write.resume else ():
+        kept = read_json(LocalStore(), f"{root}/{_NAME}")
         with suppress(NotFound):
-            staged = None if kept is None else take_folder(root, destination)
+            staged = None if kept is None else take_folder(root, home)
             if kept is not None and staged is not None:
                 found.append((kept, staged))
     try:
@@ -168,12 +193,11 @@ def _refuse_others(left: _Left, plan: JournalPlan, destination: str) -> None:
 
 
 @contextmanager
-def _folder(plan: JournalPlan, place: tuple[Store, str], left: _Left) -> Iterator[StagedFolder]:
+def _folder(plan: JournalPlan, home: str, left: _Left) -> Iterator[StagedFolder]:
     """Take the folder that a job of the same plan left, or make a new one; it is removed unless it was left again."""
-    store, path = place
     staged = next((staged for kept, staged in left if kept.get("job") == plan.hash and staged.lock >= 0), None)
     if staged is None:
-        staged = stage_folder(path)
-        write_file(store, f"{staged.path}/{_NAME}", [plan.to_json()])
+        staged = stage_folder(home)
+        write_file(LocalStore(), f"{staged.path}/{_NAME}", [plan.to_json()])
     with staged:
         yield staged

@@ -1,4 +1,4 @@
-"""Temporary folders (`$TMPDIR`) that do not outlive their processes for long."""
+"""Temporary folders (`$TMPDIR`, or a job's `temp_dir`) that do not outlive their processes for long."""
 
 from __future__ import annotations
 
@@ -6,18 +6,43 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 
 from lading._core.storage.staging import stage_folder, sweep_stale
-from lading.errors import StoreError
+from lading.errors import StoreError, UsageError
 
-__all__ = ["temporary_folder", "writing"]
+__all__ = ["temporary_files_in", "temporary_folder", "writing"]
 
 _NAME = "lading-tmp"
+_PARENT: ContextVar[str | None] = ContextVar("temporary files lie in", default=None)
+
+
+@contextmanager
+def temporary_files_in(folder: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Let the temporary folders of the body lie in this folder; None changes nothing.
+
+    Raises:
+        UsageError: there is no such folder on this machine.
+    """
+    if folder is None:
+        yield
+        return
+    place = os.path.abspath(folder)
+    if not os.path.isdir(place):
+        raise UsageError("no such folder for temporary files", file=os.fspath(folder), expected="a local folder",
+                         advice="Make it, or name another: --temp-dir DIR.")  # fmt: skip
+    before = _PARENT.set(place)
+    try:
+        yield
+    finally:
+        _PARENT.reset(before)
 
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Make a temporary folder (`$TMPDIR`) for this user alone, and remove it at the end.
+    """Make a temporary folder for this user alone, and remove it at the end.
+
+    It lies in the folder of `temporary_files_in`, by default in `$TMPDIR`.
 
     A process that is killed leaves its folder. The next one that makes a folder there removes it.
 
@@ -25,7 +50,7 @@ def temporary_folder() -> Iterator[str]:
         StoreError: no folder can be made.
     """
     try:
-        parent = tempfile.gettempdir()
+        parent = _PARENT.get() or tempfile.gettempdir()
     except OSError as error:
         raise StoreError("no folder for temporary files can be written", advice="Set TMPDIR to one.") from error
     if not os.path.isdir(parent):
@@ -53,4 +78,4 @@ def writing(folder: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError("temporary files could not be written", file=folder, found=str(error),
-                         advice="Let TMPDIR name a folder with more space.") from error  # fmt: skip
+                         advice="Let TMPDIR, or --temp-dir of a job, name a larger one.") from error  # fmt: skip

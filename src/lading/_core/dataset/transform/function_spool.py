@@ -494,7 +494,7 @@ def _writing(folder: str, *, lasts: bool) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        other = "Let TMPDIR name a folder with more space" if not lasts else "Make space there"
+        other = "Let TMPDIR, or --temp-dir of a job, name a larger one" if not lasts else "Make space there"
         raise StoreError(
             "what functions made could not be kept", file=folder, found=str(error),
             advice=f"{other}, or let the functions be called again: map(…, spool=False).",
