@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import lading
+from in_process import by_tasks
 from lading._core.cli.main import app
 from lading._core.jobs.do_task import do_task
 from lading._core.jobs.job_plan import plan_job
-from lading.errors import UsageError
+from lading.errors import FunctionError, UsageError
 
 
 @pytest.fixture
@@ -50,9 +53,67 @@ def test_more_of_the_same_takes_more(many: Path) -> None:
     assert more.memory_bytes == plan.memory_bytes
 
 
+@pytest.mark.parametrize("size", [100, 3000])
+def test_plan_tells_the_size_of_what_functions_made(tmp_path: Path, size: int) -> None:
+    """As the file is, in which a job that dies leaves it."""
+    with lading.writer(tmp_path / "in", format="parquet", shard_size="1KB") as writer:
+        for number in range(2000):
+            writer.write({"n": number, "txt": f"text {number}"})
+    numbers, dies = lading.open(tmp_path / "in"), [False]
+
+    def made(sample: dict[str, Any]) -> dict[str, Any]:
+        if dies[0] and sample["n"] == 1999:
+            raise ValueError
+        return {"m": f"{sample['n']:0{size}d}", "txt": sample["txt"]}
+
+    def ordered() -> lading.Dataset:
+        return numbers.filter(lambda sample: sample["n"] >= 0).map(made).sort("m")
+
+    plan = plan_job(ordered(), format="parquet")
+    assert plan.first == ("sort('m')",)
+    assert plan.tasks == 1
+    dies[0] = True
+    with pytest.raises(FunctionError):
+        ordered().write(tmp_path / "out", format="parquet")
+    left = sum(path.stat().st_size for path in tmp_path.glob(".out.*/function-*"))
+    assert plan.spool_bytes == pytest.approx(left, rel=0.2)  # small results: headers
+    more = plan_job(ordered(), format="parquet", total_bytes=10 * plan.source_bytes)
+    assert more.spool_bytes == pytest.approx(10 * plan.spool_bytes, rel=0.01)
+
+
+def test_plan_says_what_it_does_not_know(many: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"n": 1}\n{"n": 2}\n')
+    made = lading.open(lines).map(lambda sample: {"m": -sample["n"]})
+    assert plan_job(made, format="parquet").spool_bytes == 0  # nothing is read again
+    assert plan_job(made.sort("n"), format="parquet").spool_bytes is None  # all lines would have to be read
+    assert plan_job(lading.open(many).shuffle(seed=1), format="parquet").spool_bytes == 0
+
+
+@pytest.mark.parametrize("target", ["parquet", "webdataset"])
+def test_new_order_takes_the_tasks_that_are_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    for module in ("job_plan", "schedule"):
+        monkeypatch.setattr(f"lading._core.jobs.{module}.ALONE_BYTES", 1 << 20)
+    with lading.writer(tmp_path / "in", format="webdataset", shard_size="2MB") as writer:
+        for number in range(500):
+            writer.write({"__key__": f"{number:03d}", "bin": np.random.default_rng(number).bytes(10_000)})
+    shuffled, write = lading.open(tmp_path / "in").shuffle(seed=1), {"format": target, "shard_size": "500kb"}
+    plan = plan_job(shuffled, **write)
+    done = shuffled.write(tmp_path / "out", **write, **by_tasks(2))
+    assert plan.shards == pytest.approx(done.shards, abs=1)
+    assert plan.size_bytes == pytest.approx(done.size_bytes, rel=0.05)
+    assert plan.tasks == pytest.approx(done.tasks, abs=1)
+    assert plan.tasks > 5
+
+
 def test_wrong_plans_are_refused(many: Path) -> None:
-    with pytest.raises(UsageError, match="order of its source"):
-        plan_job(lading.open(many).shuffle(seed=1), format="parquet")
+    for ordered in (lading.open(many).sample(3), lading.open(many).shuffle(seed=1).dedup()):
+        with pytest.raises(UsageError, match="how many samples are left"):
+            plan_job(ordered, format="parquet")
+    with pytest.raises(UsageError, match=r"no such column.*missing"):
+        plan_job(lading.open(many).map(lambda document: {"n": 1}).sort("missing"), format="parquet")
     for wrong in ({"rate": 0}, {"total_bytes": 0}):
         with pytest.raises(UsageError, match="1 byte or more"):
             plan_job(many, format="parquet", **wrong)

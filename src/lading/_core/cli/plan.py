@@ -138,15 +138,25 @@ def _job_text(made: JobPlan) -> Iterator[RenderableType]:
 
     speed = f"at {format_bytes(made.rate_bytes)}/s each (--rate)"
     rows = [
+        *(("first", f"{step} reads all samples before the tasks: that time is not planned") for step in made.first),
         ("source", f"{count(made.source_shards, 'shard')} of {made.source_format}, {format_bytes(made.source_bytes)}"),
         ("tasks", f"{made.tasks:,}, of {format_bytes(made.task_bytes)} at most"),
         ("writes", f"{count(made.shards, 'shard')} of {made.format}, about {format_bytes(made.size_bytes)}"),
         ("takes", f"{_duration(made.seconds)} with {count(made.workers, 'worker')} {speed}"),
         ("memory", f"{format_bytes(made.memory_bytes)} a process, at most"),
+        *_kept_row(made),
         ("on a store", f"{made.puts:,} requests that write, {made.copies:,} that copy"),
         ("if it dies", f"--resume does {_duration(made.redone_seconds)} of each worker's work again, at most"),
     ]
     yield facts((name, Text(value)) for name, value in rows)
+
+
+def _kept_row(made: JobPlan) -> list[tuple[str, str]]:
+    """Return what is said of the results of functions that are kept."""
+    if made.spool_bytes == 0:
+        return []
+    size = "an unknown size" if made.spool_bytes is None else f"about {format_bytes(made.spool_bytes)}"
+    return [("functions", f"{size} of results are kept until the job ends (--temp-dir)")]
 
 
 def _duration(seconds: float) -> str:

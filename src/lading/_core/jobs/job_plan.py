@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeAlias
 
 from lading._core.dataset.dataset import Dataset
-from lading._core.dataset.order.chosen import split_at_list
+from lading._core.dataset.order.chosen import ChosenSamples
+from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.source.open import open_shards, read_of
 from lading._core.dataset.source.pruning import shards_that_fit
 from lading._core.dataset.source.source import Source, listed_once
-from lading._core.dataset.transform.function_spool import FunctionSpool
+from lading._core.dataset.steps.base import Step
+from lading._core.dataset.transform.function_spool import FunctionSpool, StepSpool
 from lading._core.formats.registry import get_format
 from lading._core.jobs.conversion_job import ConversionJob
 from lading._core.jobs.schedule import planned_pieces, planned_tasks
@@ -29,6 +31,9 @@ __all__ = ["JobPlan", "plan_job"]
 
 _OWN_BYTES = 250_000_000
 """Memory of a process besides its batches."""
+
+_Order: TypeAlias = tuple[Step, tuple[Step, ...]]
+"""A step that only orders samples, and the other steps before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,10 @@ class JobPlan:
         redone_seconds: time that a killed job takes to do again what it had begun.
         puts: requests that write, if the destination is an object store.
         copies: the same for requests that copy.
+        first: steps that read all samples before the first task: the time of that is not in the plan.
+        spool_bytes: what functions before these steps make, which is kept until the job ends: expected by the samples
+            that were looked at, as if filters before them left out none. None: the samples are not counted, or none of
+            those that were looked at came to a function.
     """
 
     source_format: str
@@ -70,6 +79,8 @@ class JobPlan:
     redone_seconds: float
     puts: int
     copies: int
+    first: tuple[str, ...] = ()
+    spool_bytes: int | None = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON-able values."""
@@ -91,7 +102,8 @@ def plan_job(
     """Return what a conversion will take, before anything is written.
 
     Lists the source, and converts the first rows of three shards in memory to find the size of the output. The tasks
-    are those of the conversion. Peak memory: some 20 MB besides the list of shards.
+    are those of the conversion; behind steps that order samples, their number is an estimate. Peak memory: some 20 MB
+    besides the list of shards.
 
     Example:
         from lading._core.jobs.job_plan import plan_job
@@ -109,7 +121,7 @@ def plan_job(
         opening: the other arguments of `lading.open`.
 
     Raises:
-        UsageError: the steps need all samples first, or a number is not positive.
+        UsageError: steps choose from all samples, such as `dedup`, or a number is not positive.
     """
     rate_bytes = parse_bytes(rate)
     wanted = None if total_bytes is None else parse_bytes(total_bytes)
@@ -124,24 +136,30 @@ def plan_job(
         job = job.of(source.source, read_of(source, job.opening), source.steps)
     else:
         job = job.of(listed_once(source), job.read, ())
-    before, _ = split_at_list(job.steps)
-    if before:
-        raise UsageError("a job is planned in the order of its source", found=str(before[-1]),
-                         advice="Leave out steps that need all samples first.")  # fmt: skip
+    job, orders = _in_source_order(job)
+    before = orders[-1][1] if orders else ()
     with open_shards(job.source, **job.opening) as every, shards_that_fit(every, job.steps) as shards:
         sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
         spool = FunctionSpool()
         spec = settled(job, shards, spool)
+        _refuse_no_columns(orders, shards, spool)
         pieces = planned_pieces(job, shards, sizes, alone=False)
-        tasks = planned_tasks(shards, spec, sizes, pieces, spool, alone=False)
+        tasks = [] if orders else planned_tasks(shards, spec, sizes, pieces, spool, alone=False)
         rates = tried_rates(shards, spec, pieces, spool.of_steps(spec.steps))
+        kept = _kept_bytes(list(filter(None, spool.of_steps(before))), shards.known_count)
         source_format, view, source_shards = shards.format, shards.view, len(sizes)
     size, largest, num_tasks = sum(sizes), max((task.source_bytes for task in tasks), default=0), len(tasks)
     shard_bytes = SHARD_BYTES if write.shard_size is None else parse_bytes(write.shard_size)
-    if wanted is not None and size:  # a task is about one output shard, and whole source shards
+    if wanted is not None and size:
         source_shards = math.ceil(source_shards * wanted / size)
-        largest = max(int(shard_bytes / rates.of_source), ALONE_BYTES // 4, wanted // source_shards)
-        size, num_tasks = wanted, math.ceil(wanted / largest)
+        kept = None if kept is None else int(kept * wanted / size)
+    if (wanted is not None or orders) and size:  # a task is about one output shard
+        size = wanted or size
+        least = max(ALONE_BYTES // 4, size // source_shards)  # it has whole source shards, other than in a new order
+        if orders:
+            least = size if size < ALONE_BYTES else 1
+        largest = min(max(int(shard_bytes / rates.of_source), least), size)
+        num_tasks = math.ceil(size / largest)
     written = int(size * rates.of_source)
     num_shards = max(math.ceil(written / shard_bytes), min(num_tasks, 1))
     uploads = math.ceil(min(shard_bytes, written) / PART_BYTES) + 2  # its parts, its beginning and its end
@@ -149,5 +167,41 @@ def plan_job(
         source_format, get_format(format).name, view, source_shards, size, num_tasks, largest, num_shards, written,
         workers, _OWN_BYTES + 2 * parse_bytes(max_batch_bytes), rate_bytes,
         size / rate_bytes / max(min(workers, num_tasks), 1), largest / rate_bytes,
-        num_shards * uploads + num_tasks, num_shards,
+        num_shards * uploads + num_tasks, num_shards, tuple(str(step) for step, _ in orders), kept,
     )  # fmt: skip
+
+
+def _in_source_order(job: ConversionJob) -> tuple[ConversionJob, list[_Order]]:
+    """Return a job without the steps that only order samples, and these steps.
+
+    Raises:
+        UsageError: a step chooses from all samples: how many are left is not known.
+    """
+    steps, orders = list[Step](), list[_Order]()
+    for step in job.steps:
+        if step.only_orders:
+            orders.append((step, tuple(steps)))
+        elif step.needs_all:
+            raise UsageError("how many samples are left behind this step is not known before", found=str(step),
+                             advice="Plan the job without it.")  # fmt: skip
+        else:
+            steps.append(step)
+    return replace(job, steps=tuple(steps)), orders
+
+
+def _refuse_no_columns(orders: Sequence[_Order], shards: Shards, spool: FunctionSpool) -> None:
+    """Refuse to order samples by columns that they do not have."""
+    for step, before in orders:
+        chosen = ChosenSamples(shards, before, spool=spool)
+        chosen.columns_behind(step.looked_at(chosen.schema.names), before)
+
+
+def _kept_bytes(functions: Sequence[StepSpool], count: int | None) -> int | None:
+    """Return the bytes of what functions make of so many samples, expected by the samples they were called for.
+
+    None if there is no number, or if a function was called for no sample.
+    """
+    if not functions or count == 0:
+        return 0
+    sizes = [each.bytes_a_sample for each in functions]
+    return int(sum(sizes) * count) if count is not None and all(sizes) else None

@@ -174,6 +174,7 @@ class Step:
 
     Attributes:
         over_numbers: it chooses or orders samples by their numbers, and changes no row; see `numbers_after`.
+        only_orders: of such a step: it keeps all samples, in another order.
         counts_samples: of such a step: it takes samples by their number, in a slice or list.
         phase: of such a step: what a progress bar says while it reads all samples; empty if it reads none.
         changes_columns: it chooses, names, adds or casts columns.
@@ -187,6 +188,7 @@ class Step:
     __slots__ = ()
 
     over_numbers: ClassVar[bool] = False
+    only_orders: ClassVar[bool] = False
     counts_samples: ClassVar[bool] = False
     phase: ClassVar[str] = ""
     changes_columns: ClassVar[bool] = False

@@ -139,6 +139,8 @@ class Shuffle(OrderStep):
 
     seed: int = 0
 
+    only_orders: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         """Refuse a seed that is no whole number."""
         refuse_no_seed(self.seed)
@@ -216,6 +218,7 @@ class Sort(OrderStep):
     by: tuple[str, ...]
     descending: tuple[bool, ...]
 
+    only_orders: ClassVar[bool] = True
     phase: ClassVar[str] = "reading the values to sort by"
 
     def __post_init__(self) -> None:

@@ -93,12 +93,18 @@ class StepSpool:
         self._chunks: list[_Chunk] = []
         self._bounds = np.zeros((0, 2), np.int64)
         self._held, self._end = 0, 0
+        self._added_bytes, self._added = 0, 0
         self._recent: tuple[_Chunk, SampleRows] | None = None
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
         """Number of chunks."""
         return len(self._chunks)
+
+    @property
+    def bytes_a_sample(self) -> float:
+        """Bytes that what the function made takes, on the average of the samples for which it was called so far."""
+        return self._added_bytes / max(self._added, 1)
 
     def add(self, made: SampleRows) -> None:
         """Keep what the function made of samples that are not kept yet.
@@ -111,7 +117,9 @@ class StepSpool:
         made = replace(made, rows=without_views(made.rows))
         with self._lock:
             self._chunks.append(_Chunk(int(made.samples.min()), int(made.samples.max()), made))
-            self._held += made.rows.nbytes + 16 * len(made.samples)
+            size = made.rows.nbytes + 16 * len(made.samples)
+            self._held, self._added_bytes = self._held + size, self._added_bytes + size
+            self._added += len(made.samples)
             if self.lasts or self._held >= _HELD_BYTES:
                 self.flush()
 
