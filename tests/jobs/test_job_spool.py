@@ -244,16 +244,16 @@ def test_job_that_died_in_its_commit_calls_no_function_again(
 
 
 @pytest.mark.soak
-def test_killed_job_goes_on_with_what_functions_made(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("remote", [False, True])
+def test_killed_job_goes_on_with_what_functions_made(folder: str, tmp_path: Path, *, remote: bool) -> None:
     program = (
         "import sys, lading, test_job_spool\n"
         "lading.open(sys.argv[1]).map(test_job_spool.made).sort('m')"
-        ".write(sys.argv[2], format='webdataset', resume=len(sys.argv) > 3)\n"
+        ".write(sys.argv[2], format='webdataset', temp_dir=sys.argv[3] or None, resume=len(sys.argv) > 4)\n"
     )
     here = {"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}
-    command = [sys.executable, "-c", program, folder, str(tmp_path / "out")]
+    to = ["memory://job-spool/out", str(tmp_path)] if remote else [str(tmp_path / "out"), ""]
+    command = [sys.executable, "-c", program, folder, *to]
     killed = subprocess.run(command, env={**os.environ, **here, FAILS: "kill 45"}, check=False)
     assert killed.returncode == -signal.SIGKILL
     before = calls()
