@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading._core.features.items import VIEWS, is_interleaved_schema
+from lading._core.features.row_layout import row_layout
 from lading._core.features.stored_values import rows_schema
 from lading._core.formats.base import (
     AnyFormat,
@@ -79,17 +80,18 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
         schema: schema of the rows, if their writer stored it.
         members: meaning of the members of tars, if known; names have the case in which they are written.
     """
-    if view == "samples" and members is None and schema is not None:
+    of_items = row_layout(view).has_items
+    if not of_items and members is None and schema is not None:
         source = replace(source, stored_schema=schema)
     reader, rows = fmt.open(source, fmt.options_for(source, options)), source.rows
     if rows is not None and reader.select(rows):
         rows = None
-    packed = None if view == "samples" or reader.member_reader is not None else _packed_rows(reader)
+    packed = _packed_rows(reader) if of_items and reader.member_reader is None else None
     if source.partition:
         if packed is not None:
             raise UsageError("packed items have no columns of partitions", file=source.path, advice=WITHOUT_PARTITIONS)
         reader = with_partition(reader, source.partition, source.path)
-    if view == "samples":
+    if not of_items:
         given = _restoring(reader, fetcher, members, source.path)
         return SamplesView(selected_rows(given, rows), remote=is_remote(source.store))
     if reader.member_reader is not None:
@@ -147,12 +149,13 @@ def recover_shard(
     Raises:
         DataError: nothing of the file can be read.
     """
-    if fmt.info.interleaved == "members" and view == "interleaved":
+    layout = row_layout(view)
+    if layout.is_stored_as_members(fmt.info):
         return recover_documents(fmt, source, interleaved, error)
     if not isinstance(fmt, Recoverable):
         return None
     # Packed items and documents are stored as rows with other columns.
-    kept = schema if view == "samples" and fmt.info.interleaved != "documents" else None
+    kept = None if layout.has_items or fmt.info.interleaved == "documents" else schema
     return fmt.recover(source, options, schema=kept, failed=error is not None)
 
 
@@ -176,11 +179,12 @@ Packer = Callable[[pa.RecordBatch, Ranges], tuple[pa.RecordBatch, Ranges]]
 
 def packer(fmt: AnyFormat, view: str, schema: pa.Schema) -> tuple[Packer, pa.Schema] | None:
     """Return the packer for rows of a view in a format, and the packed schema; None if rows stay unchanged."""
+    of_items = row_layout(view).has_items
     if fmt.info.interleaved == "documents":
-        if view == "interleaved":
+        if of_items:
             return _in_memory(documents_of_items), ITEM_DOCUMENTS
         return None if is_documents(schema) else (_in_memory(documents_of_rows), documents_schema(schema))
-    return (pack, PACKED_SCHEMA) if view == "interleaved" and fmt.info.interleaved == "packed" else None
+    return (pack, PACKED_SCHEMA) if of_items and fmt.info.interleaved == "packed" else None
 
 
 def _in_memory(pack_rows: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Packer:
@@ -197,13 +201,13 @@ def create_view_shard(
         Unrepresentable: a column that the format cannot hold.
         UsageError: encodings for columns that packed items do not have.
     """
-    packing = packer(fmt, view, schema)
-    if packing is not None and view == "interleaved":
+    packing, layout = packer(fmt, view, schema), row_layout(view)
+    if packing is not None and layout.has_items:
         if encodings := getattr(options, "columns", None):
             raise UsageError("packed items have the encodings of their layout", found=f"columns={encodings!r}")
         check_columns(schema)
     schema = schema if packing is None else packing[1]
-    if view == "samples" or fmt.info.fixed_schema:
+    if layout.is_stored_as_rows(fmt.info):
         return fmt.create(sinks, schema, options)
     writer = fmt.create(sinks, _MEMBERS, options)
     if writer.member_writer is None:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from lading._core.arrow.ipc import unpacked_sizes
 from lading._core.arrow.references import files_of, is_ref, unpack, with_refs
 from lading._core.arrow.views import is_text
+from lading._core.features.row_layout import row_layout
 from lading._core.formats.registry import get_format
 from lading._core.manifest import values as mf
 from lading._core.manifest.hugging_face import save_data_files
@@ -369,7 +370,8 @@ class ShardTables:
         Raises:
             CorruptShard: the file of extents is broken.
         """
-        rows = self.shards["num_samples"][shard].as_py() if self._view == "samples" else None
+        of_samples = self._view is not None and not row_layout(self._view).has_items
+        rows = self.shards["num_samples"][shard].as_py() if of_samples else None
         return self._load("extents", shard, partial(_refuse_no_extents, rows=rows))
 
     def _load(self, what: str, shard: int, refuse: Callable[[pa.Table], None]) -> pa.Table | None:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from lading._core.arrow.align import align_table
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import row_bytes, total_bytes
-from lading._core.features.items import lineage_of, sample_firsts
+from lading._core.features.items import lineage_of
+from lading._core.features.row_layout import RowLayout, row_layout
 from lading._core.formats.base import Ranges
 from lading.errors import DataError
 
@@ -35,6 +36,11 @@ class Batch:
     rows: pa.RecordBatch
     view: str
     ranges: Ranges = field(default_factory=dict)
+
+    @property
+    def row_layout(self) -> RowLayout:
+        """The meaning of a row."""
+        return row_layout(self.view)
 
     @property
     def num_rows(self) -> int:
@@ -69,12 +75,12 @@ class Batch:
     @cached_property
     def starts(self) -> NDArray[np.int64]:
         """First row of each sample."""
-        return sample_firsts(self.rows, self.view)
+        return self.row_layout.firsts(self.rows)
 
     @property
     def num_samples(self) -> int:
         """Number of samples."""
-        return self.num_rows if self.view == "samples" else len(self.starts)
+        return len(self.starts) if self.row_layout.has_items else self.num_rows
 
     @cached_property
     def row_bytes(self) -> NDArray[np.int64]:

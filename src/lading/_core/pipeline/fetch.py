@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arrow.references import is_ref
-from lading._core.features.items import duplicate_id_bounds, split_rows
+from lading._core.features.items import split_rows
 from lading._core.pipeline.batch import Batch
 from lading._core.storage.fetch import Fetcher, OnFailure, earlier_errors
 from lading._core.storage.roots import ELSEWHERE
@@ -85,7 +85,7 @@ def fetched_parts(
         earlier: see there.
         on_failure: see there; rows count from the start of the batch.
     """
-    drops = batch.view == "interleaved" and on_error in ("drop_row", "drop_sample")
+    drops = on_error in ("drop_row", "drop_sample")
     for first, stop in pairwise(_bounds(batch, max_bytes, apart=drops)):
         part = batch.slice(first, stop)
         report = None if on_failure is None else partial(_failed_behind, on_failure, first)
@@ -109,7 +109,7 @@ def _bounds(batch: Batch, max_bytes: int, *, apart: bool) -> list[int]:
     """Bounds of parts of a batch that keep the limit, and with `apart` have each id once."""
     if not batch.num_rows:
         return [0]
-    outer = duplicate_id_bounds(batch.rows.column("sample_id")) if apart else [0, batch.num_rows]
+    outer = batch.row_layout.distinct_bounds(batch.rows) if apart else [0, batch.num_rows]
     if batch.size_bytes <= max_bytes:
         return outer
     bounds = [0]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lading._core.arrow.align import align_table, union_schema
 from lading._core.arrow.references import concat
-from lading._core.features.items import LINEAGE_KEY, duplicate_id_bounds
+from lading._core.features.items import LINEAGE_KEY
 from lading._core.features.types import Json, feature_of
 from lading._core.pipeline.batch import Batch
 
@@ -66,8 +66,8 @@ def join(
 
 
 def split_duplicate_ids(batch: Batch) -> list[Batch]:
-    """Return the same items in batches that hold no two samples of one id."""
-    bounds = duplicate_id_bounds(batch.rows.column("sample_id"))
+    """Return the same rows in batches that hold no two documents of one id."""
+    bounds = batch.row_layout.distinct_bounds(batch.rows)
     return [batch.slice(first, stop) for first, stop in pairwise(bounds)]
 
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import plain_type, present, take_rows, take_values, without_views
-from lading._core.features.items import KEY, RESERVED
 from lading._core.features.natural import is_number, known_feature
 from lading._core.features.types import Json
 from lading._core.interleaved.tar_writer import Roles
@@ -46,7 +45,7 @@ def all_misfits(error: Unrepresentable, kind: ShardKind, batch: Batch) -> Unrepr
         kind: of the shards.
         batch: the rows, with keys; payload may be references.
     """
-    if batch.view == "interleaved" and error.column in ("sample_id", "position", "modality"):
+    if error.column in batch.row_layout.required:
         return error  # items are none without these columns
     rows = _Rows.of(kind, batch)
     found: dict[str, Unrepresentable] = {}
@@ -98,13 +97,18 @@ class _Rows:
     def schema(self) -> pa.Schema:
         return self.rows.schema
 
+    @property
+    def stand_alone(self) -> bool:
+        """Whether a row can be written, or left out, without its neighbours."""
+        return not self.kind.row_layout.has_items
+
     def without(self, name: str) -> _Rows:
         """Return the rows without a column."""
         return replace(self, rows=self.rows.drop_columns([name]))
 
     def with_column(self, field: pa.Field, values: pa.Array) -> _Rows:
         """Return the first rows with another column."""
-        count = min(len(values), _PROBED_ROWS) if self.kind.view == "samples" else len(values)
+        count = min(len(values), _PROBED_ROWS) if self.stand_alone else len(values)
         columns = [*self.rows.slice(0, count).columns, values[:count]]  # an extension type becomes the field's
         return replace(self, rows=pa.RecordBatch.from_arrays(columns, schema=self.schema.append(field)))
 
@@ -155,7 +159,7 @@ def _advice(found: dict[str, Unrepresentable], rest: _Rows, batch: Batch) -> str
         said.append(f"Rename with {' '.join(by_kind['rename'])}.")
     if by_kind["where"]:
         said.append(f"Leave out rows without values with --where {shlex.quote(' and '.join(by_kind['where']))}.")
-    kept = {KEY} if rest.kind.view == "samples" else {*RESERVED}
+    kept = rest.kind.row_layout.always_kept
     others = [text for kind, text in remedies if kind == "drop" and text not in kept]
     every = [name for name in found if name not in kept]
     if others:
@@ -222,7 +226,7 @@ def _type_option(column: _Column, rest: _Rows) -> tuple[str | None, LadingError 
         error = rest.with_column(new, cast).error()
         if error is None:
             return option, None
-        if rest.kind.view == "samples" and len(there) < len(values) and rest.only(there, _Column(new, cast)) is None:
+        if rest.stand_alone and len(there) < len(values) and rest.only(there, _Column(new, cast)) is None:
             return option, error
     return None, None
 
@@ -254,6 +258,6 @@ def _fits_without_nulls(column: _Column, rest: _Rows) -> bool:
     """Return whether the format takes a column without its nulls, which a condition can leave out."""
     there = np.flatnonzero(present(column.values))
     nulls = len(there) < len(column.values)
-    if rest.kind.view != "samples" or not nulls or not column.field.name.isidentifier():
+    if not rest.stand_alone or not nulls or not column.field.name.isidentifier():
         return False
     return rest.only(there, column.written()) is None

@@ -100,7 +100,7 @@ def pack(batch: Batch, kind: ShardKind, writer: ShardWriter, first_row: int) -> 
     if writer.encodes:
         stored = Batch(writer.encode(stored.rows, first_row), "samples", stored.ranges)
     ids = None
-    if kind.view == "interleaved" and packing is None and kind.format.info.fixed_schema:
-        ids = hash_strings(batch.rows.column("sample_id").take(pa.array(batch.starts)))
+    if packing is None and kind.row_layout.may_refer(kind.format.info):
+        ids = hash_strings(kind.row_layout.keys(batch.rows, batch.starts))
     size_at = np.concatenate([[0], np.cumsum(stored.row_bytes)])
     return Packed(stored, bounds, size_at, ids, batch)

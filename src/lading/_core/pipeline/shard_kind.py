@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from lading._core.features.row_layout import RowLayout, row_layout
 from lading._core.formats.base import AnyFormat
 from lading._core.interleaved.tar_writer import Roles
 
@@ -41,6 +42,11 @@ class ShardKind:
     checksums: str = "samples"
 
     @property
+    def row_layout(self) -> RowLayout:
+        """The meaning of a row."""
+        return row_layout(self.view)
+
+    @property
     def takes_members(self) -> bool:
         """Whether rows become members of tars: each row has a key, and the manifest keeps the columns' types.
 
@@ -51,10 +57,10 @@ class ShardKind:
     @property
     def takes_keys(self) -> bool:
         """Whether rows become members of tars, whose readers join neighbours of one key to one sample."""
-        return self.format.info.interleaved == "members" and self.view == "samples"
+        return self.format.info.interleaved == "members" and not self.row_layout.has_items
 
     def restores(self, schema: pa.Schema) -> bool:
         """Whether rows of this schema are read back unchanged only with the types that the manifest keeps."""
-        if self.view != "samples":
+        if self.row_layout.has_items:
             return False
         return not self.format.info.keeps_types or self.format.written(schema, self.options).needs_schema

@@ -160,11 +160,10 @@ class PartWriter:
 
     def _continues_last_sample(self, batch: Batch, duplicate_ids: OnDuplicateId) -> bool:
         """Whether a reader of the open shard would join the first sample of the batch to the shard's last sample."""
-        by_key = self._kind.takes_keys
-        name = KEY if by_key else "sample_id"
-        if name not in batch.schema.names or not (by_key or self._kind.view == "interleaved"):
+        by_key, layout = self._kind.takes_keys, self._kind.row_layout
+        if layout.key not in batch.schema.names or not (by_key or layout.has_items):
             return False
-        ids, last = batch.rows.column(name), self._last_id
+        ids, last = batch.rows.column(layout.key), self._last_id
         self._last_id = ids[-1].as_py()
         if by_key and duplicate_ids == "error":  # the format's writer refuses it
             return False
@@ -200,7 +199,7 @@ class PartWriter:
             yield
         except DataError as error:
             row = -1 if error.row is None else error.row - shard.num_samples
-            if self._kind.view == "samples" and KEY in batch.schema.names and 0 <= row < batch.num_rows:
+            if not self._kind.row_layout.has_items and KEY in batch.schema.names and 0 <= row < batch.num_rows:
                 error.at(sample=batch.rows.column(KEY)[row].as_py())
             raise
 

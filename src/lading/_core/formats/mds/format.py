@@ -29,6 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading._core.features.row_layout import row_layout
 from lading._core.formats.base import (
     Finding,
     Format,
@@ -211,7 +212,7 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
                 config = reader.config
         if config.format == self.name:
             marked = list(marks_of(config.columns))
-            return {**found, "nulls": marked} if marked and view != "interleaved" else found
+            return {**found, "nulls": marked} if marked and not row_layout(view).has_items else found
         found["kind"] = config.format
         if config.newline != WriteOptions().line_end:
             found["newline"] = config.newline

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
+from lading._core.features.row_layout import row_layout
 from lading._core.formats.base import Finding, Level, ShardFile
 from lading._core.formats.webdataset.header_walk import RETURNING, Pass
 from lading._core.formats.webdataset.index import read_idx, sidecar_path
@@ -44,7 +45,8 @@ def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator
         yield from _check_layout(tar, options)
         return
     # Documents that were read by an index were counted without the end of the tar.
-    if CONCATENATED in (file.reported or {}) or (file.view != "samples" and file.index is not None):
+    of_items = row_layout(file.view).has_items
+    if CONCATENATED in (file.reported or {}) or (of_items and file.index is not None):
         yield from (Finding.of(error) for error in [find_behind(tar)] if error is not None)
     if NO_END in (file.reported or {}):
         yield from (Finding.of(error) for error in [find_open_end(tar)] if error is not None)
@@ -56,7 +58,7 @@ def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator
     sidecar = find_sidecar(file, options)
     if sidecar is not None:
         yield Finding("", checked="sidecars")
-        if file.reported is None or file.view != "samples":  # reading samples compares the sidecar
+        if file.reported is None or of_items:  # reading samples compares the sidecar
             yield from _check_sidecar(replace(file, index=None), options, sidecar)
     if LONE_END in (file.reported or {}):
         error = behind_end(tar)
@@ -116,7 +118,7 @@ def _check_layout(tar: TarFile, options: ReadOptions) -> Iterator[Finding]:
                 weight=entry.size_bytes,
                 fix="index",
             )
-    elif source.view == "samples" and not options.regroup:
+    elif not row_layout(source.view).has_items and not options.regroup:
         yield from _split_samples(_pieces(tar, options) if source.index is None else pieces_by_index(source.index))
     walked = not is_remote(source.store) and (not entry.wrap or entry.size_bytes <= _LARGE_WRAP_BYTES)
     if walked and find_behind(tar) is not None:
