@@ -14,6 +14,7 @@ from lading._core.arrow.references import files_of, is_ref, with_files
 from lading._core.content.field_paths import parse_field
 from lading._core.content.nested import close_to
 from lading._core.dataset.values.field_values import field_values
+from lading._core.features.row_layout import row_layout
 from lading._core.storage.fetch import Fetcher
 from lading.errors import UsageError, errors_at
 
@@ -59,7 +60,7 @@ class Column:
         Raises:
             UsageError: there is no such column; or rows are items of documents.
         """
-        if dataset.view == "interleaved":
+        if row_layout(dataset.view).has_items:
             raise UsageError("rows of documents are items, and have no column of samples", found=repr(name),
                              advice=f"Read items: ds.batches(columns=[{name!r}]).")  # fmt: skip
         path = parse_field(name, known)

@@ -142,8 +142,9 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     def _field(self, name: str) -> str:
         if name not in ("key", KEY):
             return name
-        if self.view == "interleaved":
-            return "sample_id"
+        layout = self._shards.row_layout
+        if layout.has_items:
+            return layout.key
         names = self._shards.schema.names
         return "key" if name == "key" and "key" in names and KEY not in names else KEY
 
@@ -499,7 +500,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
             raw: give every value as its column has it: text, JSON and arrays of a tar as bytes too, which
                 `with_decode(False)` still parses. Only for the view `samples`.
         """
-        if self.view == "interleaved":
+        if self._shards.has_items:
             for batch in self.batches(views=True):
                 yield from samples_as_dicts(self._shards, pa.Table.from_batches([batch]))
             return
@@ -519,7 +520,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         """
         found: list[dict[str, Any]] = []
         labels: dict[str, Sequence[str]] = {}
-        rows = max(count, 1) if self.view == "samples" else _DOCUMENT_ROWS
+        rows = _DOCUMENT_ROWS if self._shards.has_items else max(count, 1)
         for batch in self._looked_at(rows, None, lazy=False, on_error="warn"):
             labels |= shown.labels_of(batch.schema)
             table = pa.Table.from_batches([batch])

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -25,8 +25,6 @@ from lading._core.dataset.shards.shards import DETECT_SHARDS, Shards
 from lading._core.dataset.source.source import Source
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.sequence import has_map
-from lading._core.dataset.values.python_values import document_as_dict
-from lading._core.features.items import sample_firsts
 from lading._core.features.types import ClassLabel, Feature, Json, Text, decode, feature_of
 from lading._core.formats.base import Scan
 from lading._core.units import format_bytes
@@ -129,13 +127,11 @@ def labels_of(schema: pa.Schema) -> dict[str, Sequence[str]]:
 
 
 def _samples_of(shards: Shards, batch: pa.RecordBatch, count: int) -> list[dict[str, Any]]:
-    firsts = sample_firsts(batch, shards.view).tolist()[: count + 1]
+    layout = shards.row_layout
+    firsts = layout.firsts(batch).tolist()[: count + 1]
     stop = firsts[count] if len(firsts) > count else batch.num_rows
     rows = _values(shards, batch.slice(0, min(stop, _PREVIEW_ROWS)))
-    if shards.view == "samples":
-        return rows
-    bounds = [first for first in firsts if first < len(rows)]
-    return [document_as_dict(rows[a:b]) for a, b in pairwise([*bounds, len(rows)])][:count]
+    return layout.as_samples(rows, [first for first in firsts if first < len(rows)])[:count]
 
 
 def _values(shards: Shards, batch: pa.RecordBatch) -> list[dict[str, Any]]:

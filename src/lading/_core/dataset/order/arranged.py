@@ -28,7 +28,8 @@ from lading._core.arrow.free_memory import release_freed
 from lading._core.arrow.references import FileEntry, files_of, is_ref, renumbered, unpack, with_files, with_refs
 from lading._core.arrow.views import reorder, row_bytes, without_views
 from lading._core.dataset.transform.portion import Origin
-from lading._core.features.items import duplicate_id_bounds, sample_rows, split_rows, without_source
+from lading._core.features.items import sample_rows, split_rows, without_source
+from lading._core.features.row_layout import row_layout
 from lading._core.storage.temporary import temporary_folder, writing
 
 __all__ = ["HELD_BYTES", "Arranged", "Spool", "Unite"]
@@ -187,14 +188,10 @@ class Arranged:
         cuts = split_rows(starts, row_bytes(batch), max_bytes=max_bytes, max_rows=max_rows)
         for low, high in pairwise(cuts.tolist()):
             piece = batch.slice(low, high - low)
-            for first, stop in pairwise(self._apart(piece, starts[(starts >= low) & (starts < high)] - low)):
+            for first, stop in pairwise(
+                row_layout(self.view).distinct_bounds(piece, starts[(starts >= low) & (starts < high)] - low)
+            ):
                 yield self._naming_files(piece.slice(first, stop - first))
-
-    def _apart(self, batch: pa.RecordBatch, starts: NDArray[np.int64]) -> list[int]:
-        """Bounds of parts that hold no two samples of one id, which would become one sample."""
-        if self.view != "interleaved":
-            return [0, batch.num_rows]
-        return duplicate_id_bounds(batch.column("sample_id"), starts)
 
     def _naming_files(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with a files table of the files that its references name."""

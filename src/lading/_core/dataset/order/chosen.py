@@ -55,6 +55,7 @@ from lading._core.dataset.values.field_values import columns_of
 from lading._core.dataset.values.sample_values import sample_values
 from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.features.items import KEY, sample_firsts, sample_rows, without_source
+from lading._core.features.row_layout import row_layout
 from lading._core.formats.base import Scan
 from lading.errors import UsageError
 from lading.options import OnError
@@ -255,7 +256,7 @@ class ChosenSamples:
         begin = 0
         while begin < min(len(numbers), FIRST_SAMPLES):
             wanted = np.asarray(numbers[begin : begin + min(max_rows, FIRST_SAMPLES)], np.int64)
-            if self._view == "interleaved":  # the rows of a sample and of itself again would be one sample
+            if self._shards.has_items:  # the rows of a sample and of itself again would be one sample
                 wanted = wanted[: _before_repeats(wanted)]
             made = self._source.made(
                 wanted, steps, columns, self._map_schemas, self._shards.counts, self._spools(0, len(steps))
@@ -459,7 +460,8 @@ class ChosenSamples:
 
     def _keys(self) -> list[str]:
         """The column that names samples, if they have one."""
-        return ["sample_id"] if self._view == "interleaved" else [KEY] if self.has_keys() else []
+        layout = self._shards.row_layout
+        return [layout.key] if layout.has_items or self.has_keys() else []
 
     def made(self, numbers: NDArray[np.int64], steps: Sequence[Step], columns: Sequence[str] | None) -> pa.Table:
         """Samples of the source by number, as first steps make them; see `SourceRows.made`."""
@@ -496,9 +498,8 @@ class _Look:
     @property
     def key(self) -> str | None:
         """Name of the column of keys; None if the samples have none."""
-        if self._shards.view == "interleaved":
-            return "sample_id"
-        return KEY if self._chosen.has_keys() else None
+        layout = self._shards.row_layout
+        return layout.key if layout.has_items or self._chosen.has_keys() else None
 
     def report(self, what: str, count: int) -> None:
         """Count something that the user should know of."""
@@ -577,5 +578,5 @@ def in_order(batch: pa.RecordBatch, columns: Sequence[str], view: str) -> pa.Rec
     for name in columns:
         if name not in batch.schema.names:
             raise UsageError("no such column", expected=", ".join(batch.schema.names), found=repr(name))
-    first = [n for n in ("sample_id", "position") if n in batch.schema.names] if view == "interleaved" else []
+    first = [name for name in row_layout(view).placing if name in batch.schema.names]
     return batch.select(list(dict.fromkeys([*first, *columns])))

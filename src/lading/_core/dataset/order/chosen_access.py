@@ -20,7 +20,6 @@ from lading._core.dataset.shards.random_access import materialised
 from lading._core.dataset.shards.sample_access import SampleAccess, ordinals
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.values.python_values import samples_as_dicts
-from lading._core.features.items import sample_firsts
 from lading.errors import LadingError
 
 __all__ = ["ChosenAccess", "access_to"]
@@ -41,7 +40,7 @@ class ChosenAccess:
     ) -> None:
         self._shards, self._source, self._chosen, self._media = shards, source, chosen, media
         changes = any(step.changes_rows(shards.view) for step in chosen.steps)
-        self._as_they_are = shards.view == "samples" and not changes
+        self._as_they_are = not shards.has_items and not changes
 
     def __len__(self) -> int:
         return len(self._chosen.numbers)
@@ -91,10 +90,9 @@ class ChosenAccess:
 
     def by_key(self, key: str) -> dict[str, Any]:
         """The first sample with this key; see `Dataset.by_key`."""
-        view = self._shards.view
-        column = "sample_id" if view == "interleaved" else "__key__"
-        for portion in self._chosen.portions([column]):
-            keys = portion.batch.column(column).take(pa.array(sample_firsts(portion.batch, view)))
+        layout = self._shards.row_layout
+        for portion in self._chosen.portions([layout.key]):
+            keys = layout.keys(portion.batch)
             if portion.samples is None:
                 continue
             try:

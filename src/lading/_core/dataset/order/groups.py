@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from lading._core.content.canonical import FORM, column_forms, hash_forms, joined, struct_forms
 from lading._core.dataset.values.sample_values import sample_values
-from lading._core.features.items import KEY
 from lading._core.features.natural import whole_numbers
+from lading._core.features.row_layout import row_layout
 from lading._core.features.types import feature_of
 from lading._core.storage.fetch import Fetcher
 
@@ -34,7 +34,7 @@ def group_places(
     A sample without a value in any of the fields is a group of its own, by its key. In data without keys, all such
     samples are one group.
     """
-    key = "sample_id" if view == "interleaved" else KEY
+    key = row_layout(view).key
     keyed = [key] if key in batch.schema.names else []
     values = sample_values(batch, [*by, *keyed], view, fetcher)
     groups, own = values[: len(by)], values[len(by) :]

@@ -27,7 +27,7 @@ from lading._core.dataset.transform.portion import Origin, Portion
 from lading._core.dataset.transform.row_filters import advice_about_missing, row_filter_of
 from lading._core.dataset.transform.transform import Transform
 from lading._core.dataset.values.field_values import counts_items
-from lading._core.features.items import KEY, duplicate_id_bounds, sample_firsts, sample_rows
+from lading._core.features.items import KEY, sample_firsts, sample_rows
 from lading._core.formats.base import Scan
 from lading.errors import UsageError
 
@@ -108,9 +108,7 @@ class SourceRows:
             found = shard_batches(shards, number, named, by_index=True, row_filter=row_filter)
             for batch in found:
                 # If rows between two samples of one id were dropped, the two would become one.
-                apart = self._view == "interleaved"
-                bounds = duplicate_id_bounds(batch.column("sample_id")) if apart else [0, batch.num_rows]
-                for start, stop in pairwise(bounds):
+                for start, stop in pairwise(shards.row_layout.distinct_bounds(batch)):
                     yield self._with_asked(batch.slice(start, stop - start), steps, scan.columns)
         if len(wanted) == len(shards.listing):
             shards.bad.refuse_all(len(shards.listing))

@@ -83,7 +83,7 @@ class Batching:
 def batches(shards: Shards, how: Batching, outcomes: Outcomes) -> Iterator[pa.RecordBatch]:
     """All rows in order, a batch at a time; see `Dataset.batches`. Adds the rows that a policy drops to outcomes."""
     columns, hidden = how.columns, hidden_columns(shards, how.columns)
-    asked = columns if shards.view == "samples" and shards.target is None else None
+    asked = columns if shards.row_layout.columns_vary and shards.target is None else None
     row = 0
 
     def of_shards() -> Iterator[pa.RecordBatch]:
@@ -255,7 +255,7 @@ def _scanned(
     """Batches of one shard, as they are read; see `scan_shard`."""
     target = aligned_to(shards, scan.columns)
     if target is not None:
-        scan = replace(scan, columns=_columns_of(shards, target), schema=None, drifting=False)
+        scan = replace(scan, columns=shards.row_layout.columns_asked(target), schema=None, drifting=False)
     # A view gives what its reader found in batches of a part of the limit, and holds one while it looks for the next.
     shards.fetcher.recent.most_bytes = scan.max_bytes + SPARE_BYTES
     files = [shards.path_in_rows(shard)]
@@ -271,7 +271,7 @@ def _scanned(
         )
         for found in view.batches(scan):
             rows = found if target is None else align_table(found, target)
-            if shards.view == "interleaved" and rows.num_rows:
+            if shards.has_items and rows.num_rows:
                 ids = rows.column("sample_id")
                 if last is not None and ids[0].as_py() == last:  # no sample lies in two batches
                     raise _duplicate_ids(shards, shard, last, samples)
@@ -307,7 +307,7 @@ def _share_read(shards: Shards, shard: int, view: View, batch: Batch, samples: i
     if view.read_share is not None:
         return view.read_share
     count = shards.listing.table.column("num_samples")[shard].as_py()
-    if count is None and shards.view == "samples" and shards.fmt.info.opens_at_once:
+    if count is None and not shards.has_items and shards.fmt.info.opens_at_once:
         count = view.num_samples()
     if count:
         return samples / int(count)
@@ -342,21 +342,15 @@ def aligned_to(shards: Shards, columns: Sequence[str] | None) -> pa.Schema | Non
     for name in columns:
         if name not in target.names:
             raise UsageError("no such column", expected=", ".join(shards.target.names), found=repr(name))
-    always = ("sample_id", "position") if shards.view == "interleaved" else ()
-    return pa.schema([f for f in target if f.name in columns or f.name in always])
+    return pa.schema([f for f in target if f.name in columns or f.name in shards.row_layout.placing])
 
 
 def hidden_columns(shards: Shards, columns: Sequence[str] | None) -> list[str]:
     """The column of errors, where payload is read and nobody asked for it: a policy goes by it."""
     asked = columns if columns is not None else None if shards.target is None else shards.target.names
-    if shards.view != "interleaved" or asked is None or "binary_content" not in asked or ERROR_COLUMN in asked:
+    if asked is None or ERROR_COLUMN in asked or not {*shards.row_layout.payload} & {*asked}:
         return []
     return [ERROR_COLUMN]
-
-
-def _columns_of(shards: Shards, target: pa.Schema) -> list[str] | None:
-    """What to ask a view for; where rows are samples, a column that a shard lacks may not be asked for."""
-    return target.names if shards.view == "interleaved" else None
 
 
 def materialise_parts(

@@ -19,7 +19,7 @@ from lading._core.arrow.json_columns import fit_json, union_json_schemas
 from lading._core.arrow.references import concat, is_ref
 from lading._core.arrow.views import is_bytes, is_text, is_view, reorder, share
 from lading._core.dataset.shards.shards import Shards
-from lading._core.features.items import sample_firsts, sample_rows, without_source
+from lading._core.features.items import sample_rows, without_source
 from lading._core.formats.base import Scan, ShardReader
 from lading._core.manifest.values import lookup
 from lading._core.storage.concurrent import concurrent_map
@@ -56,16 +56,17 @@ def taken_rows(
     """Rows of samples with their bytes, as `SampleAccess.take`; in the columns of the target, if there is one."""
     if target is not None:
         return materialised(shards, unfetched_rows(shards, wanted, columns, target), views=views)
-    if columns is not None and shards.view == "samples":
+    varies = shards.row_layout.columns_vary
+    if columns is not None and varies:
         _refuse_unknown(shards, wanted, columns)
     found = None
-    if len(wanted) and shards.view == "samples":
+    if len(wanted) and not shards.has_items:
         # Text that is no UTF-8: where it stands is known when each shard's is read by itself.
         with suppress(pa.ArrowInvalid):
             found = _picked_rows(shards, wanted, columns, views=views)
     if found is None:
         found = materialised(shards, unfetched_rows(shards, wanted, columns), views=views)
-    if columns is not None and shards.view == "samples":
+    if columns is not None and varies:
         found = _with_all(found, columns, shards.schema)
     return _shown(found) if views else found
 
@@ -307,12 +308,13 @@ def _taken(
 ) -> _Taken:
     """Rows of a shard; with `hold=False` they keep no file open."""
     view = shards.shard_to_read(shard)
-    if columns is not None and shards.view == "samples" and not any(name in view.schema().names for name in columns):
+    varies = shards.row_layout.columns_vary
+    if columns is not None and varies and not any(name in view.schema().names for name in columns):
         # A table without columns would forget how many rows it has.
         rows = pa.table({columns[0]: pa.nulls(len(ordinals))})
     else:
         rows = view.read(ordinals, Scan(columns))
-    firsts = sample_firsts(rows, shards.view)
+    firsts = shards.row_layout.firsts(rows)
     if len(firsts) < len(ordinals) and len(ordinals) > 1:  # documents of one id became neighbours
         one, other = (_taken(shards, shard, half, columns, hold=hold) for half in np.array_split(ordinals, 2))
         both = np.concatenate((one.firsts, other.firsts + one.rows.num_rows))

@@ -17,7 +17,6 @@ from lading._core.dataset.shards.iteration import MAX_BYTES, aligned_to, hidden_
 from lading._core.dataset.shards.random_access import materialised, taken_rows
 from lading._core.dataset.shards.shards import Getter, Shards
 from lading._core.dataset.values.python_values import media_of, samples_as_dicts, with_media
-from lading._core.features.items import sample_starts
 from lading._core.features.types import Feature
 from lading._core.formats.base import Scan
 from lading._core.interleaved.base import View
@@ -120,14 +119,14 @@ class SampleAccess:
         """A sample of the reader, with its media opened and the columns that its shard lacks."""
         if self._media:
             if known.media is None:  # not before: the schema of a tar with a sidecar takes a walk over it
-                known.media = media_of(known.view.schema()) if self._shards.view == "samples" else {}
+                known.media = media_of(known.view.schema(), self._shards.row_layout)
             sample = self._with_media(sample, known.media, shard, ordinal)
         return {**known.blank, **sample} if known.blank else sample
 
     def _blank(self, view: View) -> dict[str, None]:
         """All columns of the dataset as nulls, if samples of a shard lack some: iteration gives these nulls too."""
         shards = self._shards
-        if shards.view == "interleaved" or shards.takes_any_fields or shards.target is not None:
+        if not shards.row_layout.columns_vary or shards.takes_any_fields or shards.target is not None:
             return {}
         names = shards.schema.names
         return {} if {*names} <= {*view.schema().names} else dict.fromkeys(names)
@@ -146,7 +145,7 @@ class SampleAccess:
             found = materialised(shards, view.read(np.array([ordinal])))
             rows = found if target is None else align_table(found, target)
             [sample] = samples_as_dicts(shards, rows)
-        media = media_of(rows.schema) if self._media and shards.view == "samples" else {}
+        media = media_of(rows.schema, shards.row_layout) if self._media else {}
         return self._with_media(sample, media, shard, ordinal)
 
     def take(
@@ -157,8 +156,7 @@ class SampleAccess:
         shards = self._shards
         target, hidden = aligned_to(shards, columns), hidden_columns(shards, columns)
         if target is not None:
-            # Where rows are samples, a column that a shard lacks may not be asked for.
-            columns = target.names if shards.view == "interleaved" else None
+            columns = shards.row_layout.columns_asked(target)
         wanted = self._counted(ordinals(indices))
         found = taken_rows(shards, wanted, columns, target, views=views)
         if target is None:
@@ -172,15 +170,13 @@ class SampleAccess:
     def by_key(self, key: str) -> dict[str, Any]:
         """The first sample with this key; see `Dataset.by_key`."""
         shards = self._shards
-        column = "sample_id" if shards.view == "interleaved" else "__key__"
+        layout = shards.row_layout
         for number, view in shards.readable(range(len(shards.listing))):
             at = 0
-            for batch in view.batches(Scan([column], max_rows=_KEY_ROWS, max_bytes=MAX_BYTES)):
-                keys = batch.column(column)
+            for batch in view.batches(Scan([layout.key], max_rows=_KEY_ROWS, max_bytes=MAX_BYTES)):
+                keys = layout.keys(batch)
                 if pa.types.is_dictionary(keys.type):
                     keys = keys.dictionary_decode()
-                if shards.view == "interleaved":
-                    keys = keys.take(pa.array(sample_starts(keys)))
                 try:
                     wanted = pa.scalar(key, keys.type)
                 except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -15,7 +15,7 @@ from lading._core.arrow.byte_ranges import ByteRanges
 from lading._core.arrow.rebatch import HELD_BATCHES
 from lading._core.arrow.references import files_of, has_codec, is_ref, unpack
 from lading._core.arrow.types import names_of
-from lading._core.arrow.views import holds_bytes, take_rows, total_bytes
+from lading._core.arrow.views import holds_bytes, total_bytes
 from lading._core.content.canonical import (
     FORM,
     FORMS,
@@ -30,7 +30,8 @@ from lading._core.content.canonical import (
 from lading._core.content.digests import interleaved_digests, sample_digests
 from lading._core.dataset.shards.iteration import materialise_parts, shard_batches
 from lading._core.dataset.shards.shards import Shards
-from lading._core.features.items import KEY, sample_firsts
+from lading._core.features.items import KEY
+from lading._core.features.row_layout import row_layout
 from lading._core.features.types import Feature, Json, feature_of
 from lading._core.formats.base import Scan
 from lading._core.pipeline.batch import Batch
@@ -60,7 +61,7 @@ _COPIED_BYTES = 16 << 20
 
 def batch_digests(batch: pa.RecordBatch, view: str, *, with_key: bool = True) -> NDArray[np.uint8]:
     """Digest of each sample of a batch with its bytes, `(samples, 16)`; perhaps without the sample's key."""
-    if view == "interleaved":
+    if row_layout(view).has_items:
         return interleaved_digests(batch, with_id=with_key)
     return sample_digests(batch if with_key or KEY not in batch.schema.names else batch.drop_columns([KEY]))
 
@@ -144,7 +145,7 @@ def digests_of_batches(
 
 
 def _hasher_of(dataset: Shards) -> RangeHasher:
-    return RangeHasher(hash_value, hasher, HASH_BYTES, short_bytes=SHORT_BYTES, keep_text=dataset.view == "samples")
+    return RangeHasher(hash_value, hasher, HASH_BYTES, short_bytes=SHORT_BYTES, keep_text=not dataset.has_items)
 
 
 def _digested(
@@ -168,11 +169,10 @@ def _digested(
 
 
 def _keys(batch: pa.RecordBatch, view: str) -> list[str | int | None]:
-    starts = sample_firsts(batch, view)
-    name = "sample_id" if view == "interleaved" else "__key__"
-    if name not in batch.schema.names:
-        return [None] * len(starts)
-    return names_of(take_rows(batch.select([name]), starts).column(0))
+    layout = row_layout(view)
+    if layout.key not in batch.schema.names:
+        return [None] * batch.num_rows
+    return names_of(layout.keys(batch))
 
 
 def _may_wait(dataset: Shards, batch: pa.RecordBatch) -> bool:

@@ -28,7 +28,7 @@ from lading._core.dataset.shards.whole_schema import WholeSchema, whole_schema
 from lading._core.dataset.source.identity import SourceIdentity
 from lading._core.dataset.source.manifest_options import manifest_options, schema_as_read
 from lading._core.dataset.source.source import Listing
-from lading._core.features.items import INTERLEAVED_SCHEMA
+from lading._core.features.row_layout import RowLayout, row_layout
 from lading._core.features.types import Feature
 from lading._core.formats.base import (
     AnyFormat,
@@ -213,14 +213,19 @@ class Shards:
         return not self.fmt.info.fixed_schema and self.members is None
 
     @property
+    def row_layout(self) -> RowLayout:
+        """The meaning of a row."""
+        return row_layout(self.view)
+
+    @property
     def has_items(self) -> bool:
         """Whether rows are items of documents."""
-        return self.view == "interleaved"
+        return self.row_layout.has_items
 
     @property
     def holds_its_bytes(self) -> bool:
         """Whether all bytes of samples lie in the shards themselves: tables of items may lead to other files."""
-        return self.view == "samples" or not self.fmt.info.fixed_schema
+        return not self.row_layout.may_refer(self.fmt.info)
 
     @property
     def files_beside(self) -> bool:
@@ -455,7 +460,7 @@ class Shards:
 
     def _scanned_in_part(self, shard: int, *, by_index: bool, row_filter: RowFilter | None) -> ShardFile | None:
         """A remote shard with its index, or with filtered rows; None where a scan reads all of it."""
-        if self.view != "samples" or not (row_filter is not None if self.fixed_schema else by_index):
+        if self.has_items or not (row_filter is not None if self.fixed_schema else by_index):
             return None
         if shard in self.replacements or not self.is_remote(shard):
             return None
@@ -740,7 +745,7 @@ def layout_findings(shards: Shards, shard: int) -> Iterator[Finding]:
     """Yield layout findings of a shard, of its format and of its view."""
     file = replace(shards.indexed(shard), view=shards.view)
     yield from shards.fmt.check(file, shards.read_options, Level.LAYOUT)
-    if shards.view == "interleaved":  # opening samples may take a walk over the file
+    if shards.has_items:  # opening samples may take a walk over the file
         yield from shards.open_shard(shard).layout_findings()
 
 
@@ -758,7 +763,9 @@ def _listed_schema(fmt: AnyFormat, index: str | None, view: str, stores: Stores,
     found = pa.schema([])
     if index is not None:
         found = fmt.listed_schema(*resolve(index, stores), limits) or found
-    return found if view != "interleaved" or "sample_id" in found.names else INTERLEAVED_SCHEMA
+    layout = row_layout(view)
+    is_absent = layout.has_items and layout.key not in found.names
+    return layout.empty_schema if is_absent else found
 
 
 def _first_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:

@@ -21,8 +21,8 @@ def may_be_cut(shards: Shards) -> bool:
     Not where a bad shard is left out as a whole, where samples are gathered from all of a file, where each shard
     reports the fields that it lacks, and where steps of a concatenated dataset come first.
     """
-    of_items = shards.view == "interleaved"
-    gathered = of_items and (shards.interleaved.regroup or shards.fmt.info.interleaved == "members")
+    of_items = shards.has_items
+    gathered = shards.row_layout.is_stored_as_members(shards.fmt.info) or (of_items and shards.interleaved.regroup)
     is_one = [*shards.sources()] == [shards]
     return is_one and shards.bad.policy == "error" and not gathered and not (of_items and shards.interleaved.fields)
 
@@ -42,7 +42,7 @@ def stretches_of(shards: Shards, shard: int, step_bytes: int) -> list[Stretch]:
         return []
     step = max(step_bytes, int(units.offset[-1]) // _MOST, 1)
     samples, rows = units.row, units.row
-    if shards.view != "samples":
+    if shards.has_items:
         samples, rows = shards.open_shard(shard).samples_from(units.row)
     skipped = rows - units.row
     # Where few units begin with a sample, two tasks read those rows of a unit in which a sample of the first one ends.
@@ -66,7 +66,7 @@ def refuse_same_ids(shards: Shards, shard: int, sample: int) -> None:
     Raises:
         DataError: names both samples.
     """
-    if shards.view != "interleaved":
+    if not shards.has_items:
         return
     rows = shards.open_shard(shard).read(np.array([sample - 1, sample]), Scan(["sample_id"]))
     first, last = rows.column("sample_id")[0].as_py(), rows.column("sample_id")[-1].as_py()

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading._core.features.items import RESERVED
+from lading._core.features.row_layout import ITEMS, row_layout
 from lading._core.formats.base import AnyFormat
 from lading._core.interleaved.tar import column_name, field_name
 from lading._core.manifest.values import Manifest
@@ -26,7 +27,7 @@ def members_of(manifest: Manifest | None, fmt: AnyFormat, view: str | None) -> p
     """
     if manifest is None or not (manifest.options.get("members") == "typed" or _restores(fmt, manifest)):
         return None
-    if (view or manifest.view) != "samples" or fmt.name != manifest.format:
+    if row_layout(view or manifest.view).has_items or fmt.name != manifest.format:
         return None
     fmt.restored_schema(manifest.schema)
     return manifest.schema
@@ -34,7 +35,7 @@ def members_of(manifest: Manifest | None, fmt: AnyFormat, view: str | None) -> p
 
 def _restores(fmt: AnyFormat, manifest: Manifest) -> bool:
     """Whether every manifest of rows says more of them than their shards do."""
-    return fmt.info.restores_types and manifest.view == "samples"
+    return fmt.info.restores_types and not row_layout(manifest.view).has_items
 
 
 def stored_schema(
@@ -44,9 +45,11 @@ def stored_schema(
 
     Of tars of documents without the columns whose fields are now taken for other items than when they were written.
     """
-    if manifest is None or fmt.info.interleaved != "members" or (view or manifest.view) != "interleaved":
-        return None if manifest is None else manifest.schema
-    if (manifest.format, manifest.view) != (fmt.name, "interleaved"):
+    if manifest is None:
+        return None
+    if not row_layout(view or manifest.view).is_stored_as_members(fmt.info):
+        return manifest.schema
+    if (manifest.format, manifest.view) != (fmt.name, ITEMS.view):
         return None
     was, now = stored_settings(manifest).roles, interleaved.roles
     return pa.schema([f for f in manifest.schema if was.get(field_name(f.name)) == now.get(field_name(f.name))])
@@ -56,7 +59,7 @@ def schema_as_read(
     schema: pa.Schema, fmt: AnyFormat, view: str, options: Any, interleaved: InterleavedOptions
 ) -> pa.Schema:
     """The columns of a manifest by the names that batches have; of documents those that are asked for."""
-    if view == "samples":
+    if not row_layout(view).has_items:
         return fmt.names_read(schema, options)
     if interleaved.fields is None:
         return schema

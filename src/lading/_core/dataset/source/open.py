@@ -315,7 +315,7 @@ def _open(source: Source, read: ReadOptions) -> Shards:
         _refuse_for_samples(read, fmt)
         _refuse_absent_types(shards)
         _refuse_absent_lists(shards)
-    if shards.view == "interleaved":
+    if shards.has_items:
         _refuse_for_items(shards)
     return shards
 

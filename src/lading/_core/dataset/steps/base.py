@@ -22,7 +22,7 @@ import pyarrow as pa
 from lading._core.content.conditions import Where as Condition
 from lading._core.content.field_paths import Wanted, parse_field
 from lading._core.dataset.transform.portion import Portion
-from lading._core.features.items import RESERVED
+from lading._core.features.row_layout import RowLayout, row_layout
 from lading._core.storage.fetch import Fetcher
 from lading.errors import UsageError
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from lading._core.dataset.transform.function_spool import StepSpool
 
 __all__ = [
-    "ITEM_COLUMNS",
     "Applied",
     "AppliedEach",
     "Columns",
@@ -39,15 +38,11 @@ __all__ = [
     "OrderStep",
     "Step",
     "StepContext",
-    "always_kept",
     "columns_of_names",
     "no_such_column",
     "refuse_no_names",
     "shown_names",
 ]
-
-ITEM_COLUMNS = ("sample_id", "position", "modality")
-"""Columns without which rows are no items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +98,11 @@ class Known:
     view: str
     added: Collection[str] = ()
     schema: pa.Schema | None = None
+
+    @property
+    def row_layout(self) -> RowLayout:
+        """The meaning of a row."""
+        return row_layout(self.view)
 
 
 class Applied:
@@ -167,6 +167,11 @@ class StepContext:
     schema: pa.Schema | None = None
     skipped: int = 0
     spool: StepSpool | None = None
+
+    @property
+    def row_layout(self) -> RowLayout:
+        """The meaning of a row."""
+        return row_layout(self.view)
 
 
 class Step:
@@ -349,11 +354,6 @@ class OrderStep(Step):
     def changes_rows(self, view: str) -> bool:  # noqa: ARG002 - of any view
         """It changes none."""
         return False
-
-
-def always_kept(view: str) -> tuple[str, ...]:
-    """Return the columns that a selection keeps unasked."""
-    return tuple(RESERVED) if view == "interleaved" else ("__key__",)
 
 
 def columns_of_names(names: Iterable[str], known: Collection[str]) -> list[str]:

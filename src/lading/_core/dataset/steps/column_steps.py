@@ -10,20 +10,19 @@ from typing import ClassVar
 import pyarrow as pa
 
 from lading._core.dataset.steps.base import (
-    ITEM_COLUMNS,
     Applied,
     AppliedEach,
     Columns,
     Known,
     Step,
     StepContext,
-    always_kept,
     no_such_column,
     refuse_no_names,
     shown_names,
 )
 from lading._core.dataset.transform.portion import Portion
 from lading._core.features.items import RESERVED
+from lading._core.features.row_layout import ITEMS, row_layout
 from lading.errors import UsageError
 
 __all__ = ["Drop", "Rename", "Select"]
@@ -79,21 +78,21 @@ class Select(_ColumnStep):
 
     def left(self, names: Columns, view: str) -> Columns:
         """Return its columns, and those that always stay."""
-        return Columns.of(name for name in (*self.columns, *always_kept(view)) if name in names)
+        return Columns.of(name for name in (*self.columns, *row_layout(view).always_kept) if name in names)
 
     def columns_needed(self, wanted: Columns, known: Known) -> Columns:
         """Return those of its columns that are wanted."""
-        return Columns.of(name for name in (*self.columns, *always_kept(known.view)) if name in wanted)
+        return Columns.of(name for name in (*self.columns, *known.row_layout.always_kept) if name in wanted)
 
     def schema_after(self, schema: pa.Schema, view: str) -> pa.Schema:
         """Return the schema with its columns. Raises UsageError for one that is not there."""
         self._refuse_absent(schema.names)
-        kept = {*self.columns, *always_kept(view)}
+        kept = {*self.columns, *row_layout(view).always_kept}
         return pa.schema([field for field in schema if field.name in kept], metadata=schema.metadata)
 
     def apply(self, batch: pa.RecordBatch, view: str) -> pa.RecordBatch:
         """Return the rows with its columns."""
-        always = always_kept(view)
+        always = row_layout(view).always_kept
         kept = [name for name in batch.schema.names if name in self.columns or name in always]
         if not kept:  # rows without columns would be none
             return pa.RecordBatch.from_arrays([pa.nulls(batch.num_rows)], [self.columns[0]])
@@ -125,7 +124,7 @@ class Drop(_ColumnStep):
 
     def refuse_for_items(self) -> None:
         """Raise UsageError for a column without which rows are no items."""
-        wrong = [name for name in self.columns if name in ITEM_COLUMNS]
+        wrong = [name for name in self.columns if name in ITEMS.required]
         if wrong:
             raise _needed_by_items(wrong[0], self)
 

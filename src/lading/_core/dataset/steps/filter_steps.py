@@ -16,7 +16,7 @@ from lading._core.content.conditions import Where as Condition
 from lading._core.content.conditions import as_where
 from lading._core.content.field_paths import Wanted
 from lading._core.content.media_files import Opening
-from lading._core.dataset.steps.base import ITEM_COLUMNS, Applied, AppliedEach, Columns, Known, Step, StepContext
+from lading._core.dataset.steps.base import Applied, AppliedEach, Columns, Known, Step, StepContext
 from lading._core.dataset.steps.functions import (
     Function,
     OnFunctionError,
@@ -40,6 +40,7 @@ from lading._core.dataset.values.field_values import ITEMS
 from lading._core.dataset.writing.outcomes import ALONG, FILTERED, FILTERED_ALONG, RowOutcome
 from lading._core.features.items import sample_firsts
 from lading._core.features.types import Image, feature_of
+from lading._core.features.row_layout import row_layout
 from lading._core.interleaved.image_lists import without_entries
 from lading._core.storage.fetch import Fetcher
 from lading.errors import UsageError
@@ -62,7 +63,7 @@ class _FilterStep(Step):
 
     def changes_rows(self, view: str) -> bool:
         """Return whether it takes single items of documents."""
-        return view == "interleaved" and self.drop == "row"
+        return row_layout(view).has_items and self.drop == "row"
 
     def _filtering(self, rejects: Rejects, context: StepContext) -> _Filtered:
         lists = context.image_lists() if self.drop == "row" else ()
@@ -180,7 +181,8 @@ class Where(_FilterStep):
     def columns_needed(self, wanted: Columns, known: Known) -> Columns:
         """Return the wanted columns and those of its condition; all, if an expression does not say them."""
         names = {*self.looked_at(known.added)}
-        if names and all(name in wanted for name in ITEM_COLUMNS):  # which tell the number of items
+        layout = known.row_layout
+        if names and layout.has_items and all(name in wanted for name in layout.required):  # they count the items
             return wanted.with_(*(names - {ITEMS}))
         return wanted.with_(*names) if names else Columns.all_but()
 
@@ -250,9 +252,8 @@ class ImageBounds(_FilterStep):
         """Return the wanted columns and those of images; all, if they are unknown."""
         if known.schema is None:
             return Columns.all_but()
-        if known.view == "interleaved":
-            return wanted.with_("binary_content", "source_ref", "materialize_error")
-        return wanted.with_(*(field.name for field in known.schema if isinstance(feature_of(field), Image)))
+        layout = known.row_layout
+        return wanted.with_(*layout.image_columns(known.schema), *layout.references)
 
     def begin(self, context: StepContext) -> Applied:
         """Return the step at work."""

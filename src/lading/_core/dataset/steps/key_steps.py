@@ -25,7 +25,6 @@ from lading._core.dataset.steps.base import (
     OrderStep,
     Step,
     StepContext,
-    always_kept,
     columns_of_names,
     no_such_column,
 )
@@ -33,7 +32,7 @@ from lading._core.dataset.transform.join_table import JoinTable
 from lading._core.dataset.transform.portion import Portion, taken, without_samples
 from lading._core.dataset.values.field_values import columns_of
 from lading._core.dataset.values.sample_values import sample_values
-from lading._core.features.items import sample_firsts, sample_rows
+from lading._core.features.items import sample_rows
 from lading._core.units import count
 from lading.errors import UsageError
 
@@ -166,7 +165,7 @@ class SplitByGroup(Step):
 
     def columns_needed(self, wanted: Columns, known: Known) -> Columns:
         """Return the wanted columns, those of its fields and the key."""
-        return wanted.with_(*columns_of(self.by, known.schema), *always_kept(known.view)[:1])
+        return wanted.with_(*columns_of(self.by, known.schema), known.row_layout.key)
 
     def begin(self, context: StepContext) -> Applied:
         """Return the step at work. Samples of other splits are not reported."""
@@ -317,7 +316,7 @@ class _Joined(Applied):
             if step.how == "left":
                 context.counts[why] += int(missing.sum())
             else:
-                firsts = np.append(sample_firsts(portion.batch, context.view), portion.batch.num_rows)
+                firsts = context.row_layout.bounds(portion.batch)
                 lost = sample_rows(firsts, np.flatnonzero(missing))
                 portion = without_samples(portion, lost, why, context.view)
                 places = places[~missing]
@@ -334,10 +333,8 @@ class _Joined(Applied):
         """Return the batch with the columns of the table; in a document the values stand on its first row."""
         table = self._step.table
         _refuse_both(table, batch.schema.names)
-        rows = places
-        if self._context.view == "interleaved":
-            rows = np.full(batch.num_rows, -1, np.int64)
-            rows[sample_firsts(batch, "interleaved")] = places
+        rows = np.full(batch.num_rows, -1, np.int64)
+        rows[self._context.row_layout.firsts(batch)] = places
         index = pa.array(rows, mask=rows < 0)
         columns = [*batch.columns, *(column.take(index).combine_chunks() for column in table.values.columns)]
         schema = pa.schema([*batch.schema, *table.schema], metadata=batch.schema.metadata)
@@ -348,7 +345,7 @@ def _of_split(step: SplitByGroup, context: StepContext, portion: Portion) -> Por
     batch = portion.batch
     if not batch.num_rows:
         return portion
-    firsts = np.append(sample_firsts(batch, context.view), batch.num_rows)
+    firsts = context.row_layout.bounds(batch)
     low, high = step.bounds
     places = group_places(batch, step.by, step.seed, context.view, context.fetcher)
     wanted = np.flatnonzero((low <= places) & (places < high))

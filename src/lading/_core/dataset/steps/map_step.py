@@ -25,6 +25,7 @@ from lading._core.dataset.transform.function_spool import SampleRows, StepSpool,
 from lading._core.dataset.transform.portion import Portion, without_failed
 from lading._core.dataset.transform.sample_functions import SampleMap, of_batch
 from lading._core.features.items import sample_firsts, without_source
+from lading._core.features.row_layout import row_layout
 from lading._core.features.stored_values import declared_field
 from lading._core.interleaved.image_lists import follow_images
 from lading.errors import UsageError
@@ -165,7 +166,7 @@ class _MappedBatches(Applied):
             raise UsageError("the function gives several columns one name", found=", ".join(made.schema.names),
                              advice="Replace a column with set_column.")  # fmt: skip
         made = made.replace_schema_metadata({**(batch.schema.metadata or {}), **(made.schema.metadata or {})})
-        if self._view == "interleaved":
+        if row_layout(self._view).has_items:
             _refuse_broken(made)
         return made
 

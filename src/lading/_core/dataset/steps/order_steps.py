@@ -19,7 +19,8 @@ from lading._core.dataset.order.numbers import numbers_at, random_order
 from lading._core.dataset.order.order_sort import sorted_places
 from lading._core.dataset.steps.base import Applied, OrderStep, StepContext, columns_of_names
 from lading._core.dataset.transform.portion import Portion, first_samples_of, taken
-from lading._core.features.items import sample_firsts, sample_rows
+from lading._core.features.items import sample_rows
+from lading._core.features.row_layout import row_layout
 from lading.errors import NoSuchSample, UsageError
 
 if TYPE_CHECKING:
@@ -370,7 +371,7 @@ class _Counter(Applied):
 
     def __call__(self, portion: Portion) -> Portion:
         """Return the samples of the slice."""
-        firsts = np.append(sample_firsts(portion.batch, self._view), portion.batch.num_rows)
+        firsts = row_layout(self._view).bounds(portion.batch)
         count = len(firsts) - 1
         stop = count if self._stop is None else max(min(count, self._stop - self._seen), 0)
         skip = max(self._start - self._seen, 0)

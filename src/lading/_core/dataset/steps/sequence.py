@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from lading._core.dataset.steps.base import ITEM_COLUMNS, Columns, Known, Step
+from lading._core.dataset.steps.base import Columns, Known, Step
 from lading._core.dataset.steps.column_steps import Drop
+from lading._core.features.row_layout import row_layout
 from lading.errors import UsageError
 
 __all__ = [
@@ -64,7 +65,7 @@ def refuse_lost_columns(steps: Sequence[Step], view: str) -> None:
             if name not in left:
                 raise UsageError("no such column: an earlier step leaves it out", found=repr(name),
                                  expected=None if left.inverted else ", ".join(sorted(left.names)))  # fmt: skip
-        if view == "interleaved":
+        if row_layout(view).has_items:
             step.refuse_for_items()
         left = step.left(left, view)
 
@@ -103,7 +104,7 @@ def columns_to_read(
     """
     wanted = Columns.all_but()
     if columns is not None:
-        wanted = Columns.of([*columns, *(ITEM_COLUMNS if view == "interleaved" else ())])
+        wanted = Columns.of([*columns, *row_layout(view).required])
     for step, added in reversed([*_with_added(steps)]):
         wanted = step.columns_needed(wanted, Known(view, added, schema))
     if wanted == Columns.all_but():

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.views import take_rows
 from lading._core.dataset.writing.outcomes import ALONG, DROPPED, FILTERED, RowOutcome
-from lading._core.features.items import lineage_of, sample_firsts, sample_rows
+from lading._core.features.items import lineage_of, sample_rows
+from lading._core.features.row_layout import row_layout
 from lading._core.manifest.values import lookup
 from lading.errors import LadingError
 
@@ -63,9 +64,9 @@ class Origin:
         """
 
         def place(row: int) -> tuple[str | None, int | None]:
-            sample = int(np.searchsorted(sample_firsts(batch, self.view), row, "right")) - 1
+            sample = int(np.searchsorted(row_layout(self.view).firsts(batch), row, "right")) - 1
             [shard], [at] = lookup(self.ends, np.array([self.numbers[first + sample]], np.int64))
-            return self.path_of(int(shard)), int(at) if self.view == "samples" else None
+            return self.path_of(int(shard)), row_layout(self.view).row_of(int(at))
 
         return place
 
@@ -111,7 +112,7 @@ def taken(portion: Portion, rows: NDArray[np.int64], view: str) -> Portion:
     """These rows of a portion, in rising order."""
     batch, samples = portion.batch, portion.samples
     if samples is not None:
-        of_row = np.searchsorted(sample_firsts(batch, view), rows, side="right") - 1
+        of_row = np.searchsorted(row_layout(view).firsts(batch), rows, side="right") - 1
         samples = samples[np.unique(of_row)]
     left = None if portion.rows is None else portion.rows[rows]
     return replace(portion, batch=take_rows(batch, rows), samples=samples, rows=left)
@@ -130,7 +131,7 @@ def reported(
 ) -> Portion:
     """The portion with the outcome of samples: of their first rows, and of those that go along."""
     batch, (reason, outcome) = portion.batch, why
-    firsts = np.append(sample_firsts(batch, view), batch.num_rows)
+    firsts = row_layout(view).bounds(batch)
     heads = firsts[samples]
     along = np.setdiff1d(sample_rows(firsts, samples), heads)
     told = (RowOutcome(reason, outcome, batch, heads, details), RowOutcome(ALONG, outcome, batch, along))
@@ -142,7 +143,7 @@ def without_failed(
     portion: Portion, failed: Mapping[int, str], view: str, kept: NDArray[np.bool_] | None = None
 ) -> Portion:
     """The portion without samples for which a function raised, which are reported, and without those not kept."""
-    firsts = np.append(sample_firsts(portion.batch, view), portion.batch.num_rows)
+    firsts = row_layout(view).bounds(portion.batch)
     left = np.ones(len(firsts) - 1, np.bool_) if kept is None else kept
     if failed:
         samples, why = np.array(list(failed), np.int64), "samples for which the function raised an error"

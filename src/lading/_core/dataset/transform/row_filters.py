@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading._core.arrow.references import files_of, is_ref
@@ -28,9 +27,10 @@ from lading._core.dataset.transform.sample_functions import of_batch
 from lading._core.dataset.values.field_values import advice_about, meant_fields, read_fields, refuse_absent
 from lading._core.dataset.values.json_values import FieldColumn
 from lading._core.features.items import METADATA_POSITION, RESERVED, sample_starts, samples_with
-from lading._core.features.types import ClassLabel, Image, feature_of
+from lading._core.features.row_layout import row_layout
+from lading._core.features.types import ClassLabel, feature_of
 from lading._core.formats.base import RowFilter
-from lading._core.storage.fetch import ERROR_COLUMN, Fetcher
+from lading._core.storage.fetch import Fetcher
 from lading.errors import LadingError, UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ _HEAD_BYTES = (512, 64 << 10)
 def row_filter_of(steps: Sequence[Step], view: str, fetcher: Fetcher) -> RowFilter | None:
     """The conditions on rows of the source that come before steps which look at payload; None without conditions."""
     leading = [*takewhile(lambda step: not step.reads_values, steps)]
-    if view != "samples" or all(step.keeps_samples or step.over_numbers for step in leading):
+    if row_layout(view).has_items or all(step.keeps_samples or step.over_numbers for step in leading):
         return None
     of_source = takewhile(lambda step: step.keeps_names, leading)
     known = [condition for condition in _conditions(of_source) if condition.columns]
@@ -88,24 +88,16 @@ def left_rows(
 
     Of documents the metadata row is not rejected itself, but where it is the only row: it goes with the last item.
     """
-    counted = _counted(batch, view)
-    found = {why: failing & counted for why, failing in rejects(batch).items()}
+    layout = row_layout(view)
+    judged = layout.judged(batch)
+    found = {why: failing & judged for why, failing in rejects(batch).items()}
     bad = np.logical_or.reduce(list(found.values()))
-    if view == "samples" or not bad.any():
+    if not layout.has_items or not bad.any():
         return ~bad, found
-    starts = sample_starts(batch.column("sample_id"))
+    starts = layout.firsts(batch)
     if drop == "sample":
         return ~samples_with(bad, starts), found
-    return ~bad & samples_with(counted & ~bad, starts), found
-
-
-def _counted(batch: pa.RecordBatch, view: str) -> NDArray[np.bool_]:
-    """Rows that a filter may reject: not the metadata row of a sample that has items."""
-    if view == "samples":
-        return np.ones(batch.num_rows, np.bool_)
-    starts = sample_starts(batch.column("sample_id"))
-    item = np.asarray(batch.column("position").to_numpy() != METADATA_POSITION, np.bool_)
-    return item | ~samples_with(item, starts)
+    return ~bad & samples_with(judged & ~bad, starts), found
 
 
 class FailsCondition:
@@ -123,7 +115,7 @@ class FailsCondition:
     """
 
     def __init__(self, condition: Condition, view: str, fetcher: Fetcher) -> None:
-        self._condition, self._of_documents, self._fetcher = condition, view == "interleaved", fetcher
+        self._condition, self._of_documents, self._fetcher = condition, row_layout(view).has_items, fetcher
         self.absent: list[Wanted] | None = None
         self.has_kept = False
 
@@ -265,13 +257,13 @@ class OutOfBounds:
     """Rejects rows with an image that cannot be measured, and with one that is outside the bounds."""
 
     def __init__(self, bounds: ImageBounds, view: str, fetcher: Fetcher) -> None:
-        self._bounds, self._view, self._fetcher = bounds, view, fetcher
+        self._bounds, self._layout, self._fetcher = bounds, row_layout(view), fetcher
 
     def __call__(self, batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
         """Return the rejected rows by reason."""
         unknown, outside = np.zeros(batch.num_rows, np.bool_), np.zeros(batch.num_rows, np.bool_)
         for name in self._image_columns(batch.schema):
-            rows = self._with_image(batch, name)
+            rows = np.flatnonzero(self._layout.has_image(batch, name))
             width, height = self._sizes(batch, name, rows)
             unknown[rows] |= width < 0
             measured = width > 0
@@ -279,25 +271,16 @@ class OutOfBounds:
         return {"images whose size cannot be read": unknown, "images outside the bounds": outside & ~unknown}
 
     def _image_columns(self, schema: pa.Schema) -> list[str]:
+        images = self._layout.image_columns(schema)
         wanted = [
             field.name
             for field in schema
-            if (field.name == "binary_content" if self._view == "interleaved" else isinstance(feature_of(field), Image))
-            and (is_ref(field.type) or is_bytes(field.type) or pa.types.is_struct(field.type))
+            if field.name in images and (is_ref(field.type) or is_bytes(field.type) or pa.types.is_struct(field.type))
         ]
         if not wanted:
             raise UsageError("no column holds images to be measured", found=", ".join(schema.names),
                              advice="Bytes are measured by conditions: --where 'NAME.width >= 256'.")  # fmt: skip
         return wanted
-
-    def _with_image(self, batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
-        """Rows that are to be measured: items that are images, samples that have one."""
-        if self._view == "samples":
-            return np.flatnonzero(present(batch.column(name)))
-        image = np.asarray(pc.equal(batch.column("modality"), "image").to_numpy(zero_copy_only=False), np.bool_)
-        if ERROR_COLUMN in batch.schema.names:
-            image &= ~present(batch.column(ERROR_COLUMN))  # what becomes of these another policy says
-        return np.flatnonzero(image)
 
     def _sizes(
         self, batch: pa.RecordBatch, name: str, rows: NDArray[np.int64]

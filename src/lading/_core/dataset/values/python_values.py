@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from itertools import pairwise, repeat
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +14,12 @@ from lading._core.arrow.views import is_bytes
 from lading._core.content.media_files import BrokenFile, Opening, media_features, open_media
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.values.field_values import BROKEN_VALUE
-from lading._core.features.items import KEY, RESERVED, lineage_of, sample_firsts
+from lading._core.features.items import KEY, lineage_of
+from lading._core.features.row_layout import RowLayout
 from lading._core.features.types import Feature, decode, feature_of
 from lading.errors import DataError, LadingError, errors_at
 
-__all__ = ["document_as_dict", "media_of", "members_among", "rows_as_dicts", "samples_as_dicts", "with_media"]
+__all__ = ["media_of", "members_among", "rows_as_dicts", "samples_as_dicts", "with_media"]
 
 
 def samples_as_dicts(
@@ -32,10 +33,8 @@ def samples_as_dicts(
         for batch in table.to_batches()
         for row in rows_as_dicts(shards, batch, media=media, keep_broken=keep_broken)
     ]
-    if shards.view == "samples":
-        return rows
-    starts = [*sample_firsts(table, shards.view).tolist(), len(rows)]
-    return [document_as_dict(rows[a:b]) for a, b in pairwise(starts)]
+    layout = shards.row_layout
+    return layout.as_samples(rows, layout.firsts(table))
 
 
 def rows_as_dicts(
@@ -54,16 +53,16 @@ def rows_as_dicts(
     files = lineage_of(batch.schema)
     with errors_at(file=files[0] if len(files) == 1 else None):
         rows = _dicts(shards, batch, raw=raw)
-        opened = media_of(batch.schema) if media and shards.view == "samples" else {}
+        opened = media_of(batch.schema, shards.row_layout) if media else {}
         if media is None or not opened:
             yield from rows
         else:
             yield from (with_media(row, opened, media, keep_broken=keep_broken) for row in rows)
 
 
-def media_of(schema: pa.Schema) -> dict[str, Feature]:
-    """The features of the columns that hold media, by name."""
-    return media_features({field.name: feature_of(field) for field in schema})
+def media_of(schema: pa.Schema, layout: RowLayout) -> dict[str, Feature]:
+    """The features of the columns whose media are opened, by name."""
+    return media_features({field.name: feature_of(field) for field in layout.opened(schema)})
 
 
 def with_media(
@@ -112,7 +111,7 @@ def _dicts(shards: Shards, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict
 
 def _absent_where_null(shards: Shards, batch: pa.RecordBatch) -> Collection[str]:
     """The columns whose nulls are left out of dicts: fields of items, and members that samples of tars may lack."""
-    if shards.view == "interleaved":
+    if shards.has_items:
         return frozenset(batch.schema.names)
     if not shards.takes_any_fields:
         return ()
@@ -139,15 +138,3 @@ def _decoded(name: str, feature: Feature, value: Any, pickles: bool) -> Any:
         return decode(feature, value, allow_pickle=pickles)
     except LadingError as error:
         raise error.at(column=name) from None
-
-
-def document_as_dict(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """An interleaved sample: its id, its own fields, its items."""
-    own: dict[str, Any] = {"sample_id": rows[0].get("sample_id")}
-    items = []
-    for row in rows:
-        if row.get("modality") == "metadata":
-            own.update({k: v for k, v in row.items() if k not in RESERVED})
-        else:
-            items.append({k: v for k, v in row.items() if k != "sample_id"})
-    return {**own, "items": items}

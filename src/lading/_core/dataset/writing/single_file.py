@@ -84,10 +84,11 @@ def lost_without_manifest(kind: ShardKind, schema: pa.Schema) -> dict[str, int]:
                 names
             )
     needed = dict(kind.format.written(schema, kind.options).read_options)
-    if needed and kind.view == "samples":
+    of_items = kind.row_layout.has_items
+    if needed and not of_items:
         text = ", ".join(f"{name}={value}" for name, value in needed.items())
         found[f"options that readers of the file must give: {text}"] = len(needed)
-    roles = kind.roles.options(schema.names) if kind.view == "interleaved" else {}
+    roles = kind.roles.options(schema.names) if of_items else {}
     if roles:
         found[f"options that readers of the file must give: {', '.join(roles)}"] = len(roles)
     return found

@@ -25,7 +25,7 @@ from lading._core.arrow.rows import Encoders, rows_to_batch
 from lading._core.content.digests import DatasetDigest
 from lading._core.dataset.writing.open_sample import OpenSample, has_ids
 from lading._core.dataset.writing.single_file import check_file, is_file_name, lost_without_manifest, options_of_file
-from lading._core.features.items import INTERLEAVED_SCHEMA, VIEWS
+from lading._core.features.items import VIEWS
 from lading._core.formats.base import ShardFacts
 from lading._core.formats.registry import format_of_name, get_format
 from lading._core.interleaved.tar_writer import Roles
@@ -218,7 +218,7 @@ class DatasetWriter:
         batches.
         """
         self._refuse_finished()
-        if self._kind.view != "samples":
+        if self._kind.row_layout.has_items:
             raise UsageError("an interleaved sample is many rows", advice="Write them as a table with write_batch.")
         try:  # not `errors_at`, which costs as much as most encoding
             row = self._encoders.row(sample)
@@ -278,19 +278,20 @@ class DatasetWriter:
         neighbours with one `__key__` apart, and by default these are a DataError.
         """
         self._refuse_finished()
-        of_items = self._kind.view == "interleaved"
+        layout = self._kind.row_layout
         with self._dropping():
             self._write_rows()
             batches = [rows]
             if isinstance(rows, pa.Table):
                 refuse_bare(rows.num_rows, rows.num_columns)
                 # Samples of items are whole within the call, not within a chunk.
-                whole = rows.combine_chunks() if of_items else rows
-                batches = whole.to_batches() or [_no_rows(rows.schema)]
+                batches = layout.batches(rows) or [_no_rows(rows.schema)]
             written = [
                 self._write(part, behind=behind, duplicate_ids=duplicate_ids)
                 for batch in batches
-                for part in (self._whole_samples(batch, duplicate_ids) if of_items and batch.num_rows else [batch])
+                for part in (
+                    self._whole_samples(batch, duplicate_ids) if layout.has_items and batch.num_rows else [batch]
+                )
             ]
         return _all_of(written)
 
@@ -519,7 +520,7 @@ class DatasetWriter:
             sidecars += kind.format.write_lists(store, folder, facts, kind.options)
         shards, summary = self._shards.close(), self.summary
         columns = self._part.columns
-        schema = columns.schema or (INTERLEAVED_SCHEMA if kind.view == "interleaved" else pa.schema([]))
+        schema = columns.schema or kind.row_layout.empty_schema
         if columns.seen:
             schema = pa.schema(list(columns.seen.values()), metadata=schema.metadata)
         if self._is_file:
@@ -527,18 +528,17 @@ class DatasetWriter:
                 raise UsageError("a file of no rows needs columns", file=self._destination, advice="Give a schema.")
             self.counts.update(lost_without_manifest(kind, schema))
         back = kind.format.written(schema, kind.options)
-        if len(schema) and kind.view == "samples":
+        if len(schema) and not kind.row_layout.has_items:
             schema = kind.format.schema_read(schema, kind.options)
         options: dict[str, Any] = {}
         if self._members is not None or kind.restores(schema):
             schema, options = self._members or schema, {"members": "typed"}
-        of_members = kind.view == "interleaved" and kind.format.info.interleaved == "members"
+        of_members = kind.row_layout.is_stored_as_members(kind.format.info)
         roles = {**(_DOCUMENTS if of_members else {}), **kind.roles.options(schema.names)}
         if roles:
             options = {"interleaved": roles}
         # Options of rows say nothing of tars of documents, whose members have names by a rule of their own.
-        as_rows = kind.view == "samples" or kind.format.info.fixed_schema
-        if as_rows and back.read_options:
+        if kind.row_layout.is_stored_as_rows(kind.format.info) and back.read_options:
             options["reading"] = back.read_options
         if self._kept_roots:
             options["roots"] = self._kept_roots
