@@ -87,7 +87,7 @@ class ConversionJob:
         """Whether samples become samples of the same format, and nothing changes."""
         as_they_are = shards.types is None and not shards.format_options.get("lists")
         kept = self.keeps_columns(shards) and not self.chooses and as_they_are
-        return kept and shards.format == get_format(self.write.format).name and shards.view == "samples"
+        return kept and shards.format == get_format(self.write.format).name and not shards.has_items
 
     def of(
         self, source: Source, read: ReadOptions, before: tuple[Step, ...], chosen: ChosenSamples | None = None

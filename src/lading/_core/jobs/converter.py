@@ -162,7 +162,7 @@ class Converter:
             columns = schema.names
         scan = Scan(columns, schema, self._max_rows, spec.max_batch_bytes, views=True, drifting=True)
         # If rows between two samples of one id were dropped, the two would become one.
-        apart = spec.view == "interleaved" and any(step.most_samples is None for step in spec.steps)
+        apart = any(step.most_samples is None for step in spec.steps)
         parts = stretches or [None] * len(shards)
         sizes = self._sizes_of(shards, parts)
         for at, (number, stretch) in enumerate(zip(shards, parts, strict=True)):

@@ -122,7 +122,7 @@ def _described(
     told: dict[str, Any] = {"samples": pair, "keys": keys, "fields": []}
     if one is None or other is None:
         return told
-    if not all(each.view == "interleaved" for each in shards):
+    if not all(each.has_items for each in shards):
         told["fields"] = differing_columns(one, other)
     elif one["sample_id"][0].as_py() != other["sample_id"][0].as_py():
         told["fields"] = ["sample_id"]

@@ -24,6 +24,7 @@ from lading._core.dataset.source.open import open_dataset, open_shards
 from lading._core.dataset.source.source import Source, is_hidden
 from lading._core.features.items import KEY, split_rows
 from lading._core.features.natural import has_items
+from lading._core.features.row_layout import row_layout
 from lading._core.features.types import (
     Audio,
     ClassLabel,
@@ -102,7 +103,7 @@ def export(
     staging = Staging.begin(store, path, shared=False)
     try:
         folder = _Folder(store, staging.folder)
-        put = _put_documents if dataset.view == "interleaved" else _put_samples
+        put = _put_documents if row_layout(dataset.view).has_items else _put_samples
         with shown_progress("exporting", on_progress, progress=progress) as report:
             samples = put(dataset, folder, staging, report)
         write_file(store, staging.path(EXPORT_MARK), [orjson.dumps({"files": folder.files})])

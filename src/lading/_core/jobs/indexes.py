@@ -145,7 +145,7 @@ class Indexes:
         are compared if the format counts again.
         """
         path, fmt = dataset.path(number), get_format(dataset.format)
-        as_rows = dataset.view == "samples" and not dataset.format_options.get("regroup")
+        as_rows = not dataset.has_items and not dataset.format_options.get("regroup")
         opened_by = dataset.manifest is not None or (as_rows and dataset.listing.index_file is not None)
         own = {} if opened_by else self.own
         if not own and not self.others:

@@ -16,7 +16,7 @@ from lading._core.dataset.shards.iteration import shard_batches
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.source.open import chosen_samples, open_shards
 from lading._core.dataset.source.source import Source
-from lading._core.features.items import sample_firsts
+from lading._core.features.row_layout import row_layout
 from lading._core.features.types import feature_of
 from lading._core.formats.base import Scan
 from lading._core.jobs.progress import OnProgress, Progress
@@ -105,7 +105,7 @@ def info(
                 size_bytes += shard.info.size_bytes if shard.info else 0
                 if chosen is None:
                     _count_shard(dataset, number, counts)
-        for portion in () if chosen is None else chosen.portions(_counted_columns(dataset.view) or []):
+        for portion in () if chosen is None else chosen.portions(dataset.row_layout.item_facts):
             counts.add(portion.batch, dataset.view)
         dataset.bad.refuse_all(len(dataset.listing))
         dataset.counts.update(mixed_columns(counts.schemas))
@@ -133,9 +133,10 @@ class _Counts:
 
     def add(self, batch: pa.RecordBatch, view: str) -> None:
         """Count the rows of a batch."""
-        self.samples += len(sample_firsts(batch, view))
+        layout = row_layout(view)
+        self.samples += len(layout.firsts(batch))
         self.rows += batch.num_rows
-        if view == "interleaved":
+        if layout.has_items:
             found = pa.compute.value_counts(batch.column("modality")).to_pylist()
             self.modalities.update({entry["values"]: entry["counts"] for entry in found})
 
@@ -145,14 +146,9 @@ class _Counts:
             self.schemas.append((file, schema))
 
 
-def _counted_columns(view: str) -> list[str] | None:
-    """Columns that are read to be counted; None where a shard says how many samples it has."""
-    return ["sample_id", "modality"] if view == "interleaved" else None
-
-
 def _count_shard(dataset: Shards, number: int, counts: _Counts) -> None:
-    wanted = _counted_columns(dataset.view)
-    if wanted is None:
+    facts = dataset.row_layout.item_facts
+    if not facts:
         view = dataset.open_shard(number)
         count = view.num_samples()
         dataset.counts.update(view.counts)
@@ -160,7 +156,7 @@ def _count_shard(dataset: Shards, number: int, counts: _Counts) -> None:
             counts.add_schema(os.path.basename(dataset.path(number)), view.schema())
         counts.samples, counts.rows = counts.samples + count, counts.rows + count
         return
-    for batch in shard_batches(dataset, number, Scan(wanted, max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES)):
+    for batch in shard_batches(dataset, number, Scan(facts, max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES)):
         counts.add(batch, dataset.view)
 
 

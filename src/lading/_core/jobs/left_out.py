@@ -13,7 +13,7 @@ from lading._core.dataset.order.dedup import LeftOut
 from lading._core.dataset.shards.random_access import unfetched_rows
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.writing.outcomes import FILTERED, Outcomes, RowOutcome
-from lading._core.features.items import KEY, LINEAGE_KEY, sample_firsts
+from lading._core.features.items import LINEAGE_KEY
 from lading._core.manifest.values import lookup
 
 __all__ = ["note_left_out"]
@@ -45,7 +45,7 @@ def note_left_out(shards: Shards, chosen: ChosenSamples, losses: Outcomes, *, li
 def _note(shards: Shards, losses: Outcomes, left: LeftOut) -> None:
     numbers, kept = left.numbers, left.kept
     keys, others = _keys(shards, numbers), _keys(shards, kept)
-    names = _key_name(shards)
+    names = shards.row_layout.key
     known = kept.tolist() if others is None else names_of(others)
     details = [f"equal to sample {name!r}" for name in known]
     shard, ordinal = lookup(shards.sample_ends(), numbers)
@@ -54,21 +54,15 @@ def _note(shards: Shards, losses: Outcomes, left: LeftOut) -> None:
         column = pa.nulls(len(rows)) if keys is None else keys.take(pa.array(rows))
         lineage = {LINEAGE_KEY: orjson.dumps([shards.path(number)])}
         batch = pa.record_batch([column], pa.schema([pa.field("" if keys is None else names, column.type)], lineage))
-        placed = ordinal[rows] if shards.view == "samples" else None
+        placed = shards.row_layout.row_of(ordinal[rows])
         losses.add(
             RowOutcome(left.reason, FILTERED, batch, np.arange(len(rows)), [details[i] for i in rows.tolist()], placed)
         )
 
 
-def _key_name(shards: Shards) -> str:
-    return "sample_id" if shards.view == "interleaved" else KEY
-
-
 def _keys(shards: Shards, numbers: NDArray[np.int64]) -> pa.Array | None:
     """Return the keys of samples; None if they have none."""
-    name = _key_name(shards)
-    if shards.view == "samples" and shards.fixed_schema and name not in shards.schema.names:
+    layout = shards.row_layout
+    if not layout.has_items and shards.fixed_schema and layout.key not in shards.schema.names:
         return None
-    rows = unfetched_rows(shards, numbers, [name])
-    column = rows.column(name).combine_chunks()
-    return column.take(pa.array(sample_firsts(rows, shards.view))) if shards.view == "interleaved" else column
+    return layout.keys(unfetched_rows(shards, numbers, [layout.key]))

@@ -27,6 +27,7 @@ from lading._core.features.natural import (
     member_name,
     whole_numbers,
 )
+from lading._core.features.row_layout import row_layout
 from lading._core.features.stored_values import is_payload
 from lading._core.formats.base import AnyFormat, Scan
 from lading._core.formats.registry import get_format
@@ -100,7 +101,7 @@ def make_plan(
         Unrepresentable: an item that the target's layout has no place for.
         UsageError: a column that no shard has.
     """
-    loose = dataset.view == "samples" and not target.info.fixed_schema and dataset.takes_any_fields
+    loose = not dataset.has_items and not target.info.fixed_schema and dataset.takes_any_fields
     free = loose and policy == "union"
     if free and columns is None and not filtered:
         return Plan()
@@ -113,11 +114,8 @@ def make_plan(
     schema = _selected(schema, columns, dataset.view)
     if free and not filtered:
         return Plan()
-    roles = (
-        _roles(dataset, schema, filtered=filtered)
-        if dataset.view == "interleaved" and not target.info.fixed_schema
-        else {}
-    )
+    as_rows = dataset.row_layout.is_stored_as_rows(target.info)
+    roles = {} if as_rows else _roles(dataset, schema, filtered=filtered)
     return Plan(_looked_at(dataset, target, schema), roles, differences)
 
 
@@ -128,7 +126,7 @@ def _looked_at(dataset: Shards, target: AnyFormat, schema: pa.Schema) -> pa.Sche
     line end: such columns become text. The format of media is in their headers alone: a tar names its members by it,
     and MDS its encodings.
     """
-    if dataset.view != "samples":
+    if dataset.has_items:
         return schema
     numbers = [f.name for f in schema if is_payload(f.type) and is_number(known_feature(f))]
     media = [f.name for f in schema if lacks_extension(f)]
@@ -203,7 +201,7 @@ def _schemas(dataset: Shards) -> Iterator[tuple[str, pa.Schema]]:
         dataset.passes.add(number)
         with dataset.bad.skipping(number, dataset.path(number)):
             schema = without_source(dataset.open_shard(number).schema())
-            if dataset.view == "interleaved":  # to read samples makes no index
+            if dataset.has_items:  # to read samples makes no index
                 dataset.indexes.hold(number, dataset.open_shard(number).index())
             dataset.detach(number)
             found = schema
@@ -217,7 +215,7 @@ def _selected(schema: pa.Schema, columns: Sequence[str] | None, view: str) -> pa
     for name in columns:
         if name not in schema.names:
             raise UsageError("no such column", expected=", ".join(schema.names), found=repr(name))
-    always = RESERVED if view == "interleaved" else ("__key__",)
+    always = row_layout(view).always_kept
     return pa.schema([f for f in schema if f.name in columns or f.name in always], metadata=schema.metadata)
 
 

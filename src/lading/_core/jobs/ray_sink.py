@@ -23,7 +23,8 @@ from lading._core.arrow.align import align_table
 from lading._core.content.nested import empty_batch
 from lading._core.dataset.writing.single_file import is_file_name
 from lading._core.dataset.writing.writer import DatasetWriter
-from lading._core.features.items import INTERLEAVED_SCHEMA, RESERVED, VIEWS, sample_firsts
+from lading._core.features.items import INTERLEAVED_SCHEMA, RESERVED, VIEWS
+from lading._core.features.row_layout import ITEMS, row_layout
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
 from lading._core.jobs.conversion_job import absolute_path
@@ -299,7 +300,8 @@ def _write(job: _WriteJob, blocks: Sequence[pa.Table], task: int) -> _Written:
         held.callback(closing.stop)
         failed.callback(shards.abort)
         failed.callback(writer.abort)
-        for table in _whole_documents(blocks) if job.view == "interleaved" else blocks:
+        layout = row_layout(job.view)
+        for table in _whole_documents(blocks) if layout.has_items else blocks:
             for found in _arrow_rows(table, job.view):
                 rows = _aligned(found, job.schema) if job.is_given and job.schema is not None else found
                 done += rows.nbytes
@@ -310,7 +312,7 @@ def _write(job: _WriteJob, blocks: Sequence[pa.Table], task: int) -> _Written:
         columns = pa.schema(list(writer.columns.seen.values()))
         part = Part(shards.close(), writer.columns.schema, columns, shards.counts, kind.roles.of)
         failed.pop_all()
-    begins, ends = _open_ends(blocks) if job.view == "interleaved" else ((), ())
+    begins, ends = _open_ends(blocks) if layout.has_items else ((), ())
     return _Written(task, folder, encode_part(part), writer.num_rows, begins, ends)
 
 
@@ -330,7 +332,7 @@ def _whole_documents(blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
             table = block
         if table.num_rows:
             [ids] = table.select(["sample_id"]).combine_chunks().to_batches()
-            last = int(sample_firsts(ids, "interleaved")[-1])
+            last = int(ITEMS.firsts(ids)[-1])
             if last:
                 yield table.slice(0, last)
             left = table.slice(last)
@@ -347,7 +349,7 @@ def _arrow_rows(table: pa.Table, view: str) -> Iterator[pa.RecordBatch]:
         for column, each in zip(table.columns, schema, strict=True)
     ]
     table = pa.Table.from_arrays(columns, schema=schema)
-    yield from (table.combine_chunks() if view == "interleaved" else table).to_batches()
+    yield from row_layout(view).batches(table)
 
 
 def _aligned(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -29,7 +29,7 @@ from lading._core.dataset.source.source import LISTING_SCHEMA, Listing, Source, 
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.sequence import columns_to_read
 from lading._core.dataset.transform.part_shards import planned_shards
-from lading._core.features.items import RESERVED, sample_firsts
+from lading._core.features.row_layout import row_layout
 from lading._core.formats.base import Stretch
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
@@ -190,7 +190,7 @@ def _pieces(shards: Shards, job: ConversionJob, asked: int | None) -> list[_Piec
     parts, counts = _parts(shards, sizes), table.column("num_samples").to_pylist()
     if not parts:
         return []
-    is_known = not job.chooses and shards.view == "samples" and job.write.on_error == "error"
+    is_known = not job.chooses and not shards.has_items and job.write.on_error == "error"
     is_known = is_known and job.read.on_bad_shard == "error" and None not in counts
     ends = np.cumsum([part.size_bytes for part in parts])
     total = int(ends[-1])
@@ -301,7 +301,7 @@ def _narrowed(spec: Conversion, names: Sequence[str] | None) -> Conversion:
     plan = spec.plan
     if names is None or plan.schema is None or plan.schema_written is None:
         return spec
-    kept = {*names, *(RESERVED[:2] if spec.view == "interleaved" else ())} or {_smallest(plan.schema_written)}
+    kept = {*names, *spec.row_layout.placing} or {_smallest(plan.schema_written)}
     written = pa.schema([f for f in plan.schema_written if f.name in kept], metadata=plan.schema_written.metadata)
     needed = columns_to_read(spec.steps, [*kept], spec.view, plan.schema)
     if needed is None:
@@ -372,10 +372,11 @@ def _bounded(rows: pa.RecordBatch, view: str, most: int) -> Iterator[pa.RecordBa
     Raises:
         DataError: a document is larger.
     """
-    if view == "samples" or rows.nbytes <= most:
+    layout = row_layout(view)
+    if not layout.has_items or rows.nbytes <= most:
         yield from [rows] if rows.num_rows else []
         return
-    for part in split_samples(rows, sample_firsts(rows, view), rows.num_rows, most // 2):
+    for part in split_samples(rows, layout.firsts(rows), rows.num_rows, most // 2):
         if part.nbytes > most:
             raise DataError(
                 "a document is larger than half a block of Ray's, and Ray would cut it",

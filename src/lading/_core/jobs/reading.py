@@ -73,7 +73,7 @@ class Reading:
             "format": dataset.format,
             "view": dataset.view,
             # Of samples there is none to give: what a manifest, or who opened them, says of items would be refused.
-            "interleaved": dataset.interleaved if dataset.view == "interleaved" else None,
+            "interleaved": dataset.interleaved if dataset.has_items else None,
             "schema": dataset.target,
             "schema_overrides": dataset.types,
         }

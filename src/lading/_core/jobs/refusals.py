@@ -89,7 +89,7 @@ def _left_by_jobs(store: Store, path: str, *, goes_on: bool) -> str:
 
 def refuse_references(shards: Shards, target: AnyFormat) -> None:
     """Raise UsageError if the target cannot hold references: only tables of items can."""
-    if not target.info.fixed_schema or shards.view != "interleaved" or target.info.self_contained:
+    if not shards.row_layout.may_refer(target.info) or target.info.self_contained:
         raise UsageError(
             "only tables of items hold references to bytes elsewhere", found=f"{target.name}, as {shards.view}",
             advice="Write Parquet, or the bytes too.",

@@ -24,7 +24,6 @@ from lading._core.dataset.shards.shards import Shards, options_like
 from lading._core.dataset.source.open import counts_hold, of_split
 from lading._core.dataset.source.source import Source, listed_once, named_folders
 from lading._core.dataset.writing.writer import DatasetWriter
-from lading._core.features.items import sample_firsts
 from lading._core.formats.base import AnyFormat, Scan, ShardFile
 from lading._core.formats.registry import get_format
 from lading._core.jobs.checksums import check_shard
@@ -220,7 +219,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 options = {**options_alike(dataset), **(options or {})}
             search.look(reading)
             saved = _saved(dataset, search.saved, lost)
-            copying = target.name == found.format.name and dataset.view == "samples"
+            copying = target.name == found.format.name and not dataset.has_items
             options, members = as_members(saved, target, options) if copying else (options, None)
             with _advising(found.format, target):
                 plan = make_plan(saved, target)
@@ -395,7 +394,7 @@ class Search:
     def _account(self, number: int, saved: SavedShard) -> None:
         """Add the losses of a shard to the list. A list of shards tells how many samples are lost."""
         path, listed = self._dataset.path(number), self._listed_samples(number)
-        if listed is None and saved.lost and not saved.counted and self._dataset.view == "samples":
+        if listed is None and saved.lost and not saved.counted and not self._dataset.has_items:
             listed = self._samples_in_sidecar(number)
         lost = saved.lost_samples if listed is None else max(listed - saved.samples, 0)
         errors = [*saved.lost]
@@ -545,7 +544,7 @@ def write_saved(
             fitted = batch if schema is None else align_table(batch, schema)
             if dataset.replacements[number].stands_for:
                 fitted = _without_source(fitted)
-            firsts = sample_firsts(fitted, dataset.view)
+            firsts = dataset.row_layout.firsts(fitted)
             references = {f.name for f in fitted.schema if is_ref(f.type)}
             parts: Iterable[pa.RecordBatch] = [fitted]
             if not references or references & texts or earlier_errors(fitted) or has_codec(fitted):

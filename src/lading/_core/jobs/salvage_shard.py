@@ -16,7 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arrow.views import present
-from lading._core.features.items import METADATA_POSITION, sample_firsts, sample_starts, samples_with
+from lading._core.features.items import METADATA_POSITION, sample_starts, samples_with
+from lading._core.features.row_layout import row_layout
 from lading._core.formats.base import AnyFormat, Level, Recoverable, Recovered, Scan, ShardFile, ShardReader
 from lading._core.interleaved.base import View
 from lading._core.interleaved.open import detect_view, open_view, recover_shard, stored_errors
@@ -585,7 +586,7 @@ def _read_all(reading: ShardReading, view: View) -> _Read:
     earlier = reading.format.info.interleaved == "documents"  # errors of these rows were found just now
     try:
         for batch in view.batches(Scan(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True)):
-            starts = sample_firsts(batch, reading.view)
+            starts = row_layout(reading.view).firsts(batch)
             for part in reading.fetcher.materialise_parts(batch, starts, _MAX_BYTES, views=True, earlier=earlier):
                 with suppress(DataError):  # a feature of a later version is no damage of the shard
                     broken += islice(broken_headers(part, "", seen), _MOST_BROKEN - len(broken))

@@ -46,7 +46,7 @@ def settled(job: ConversionJob, shards: Shards, spool: FunctionSpool | None = No
     if plan.schema is not None and hidden:
         written = pa.schema([f for f in plan.schema if f.name not in hidden], metadata=plan.schema.metadata)
     plan = replace(plan, columns=job.columns, whole=job.keeps_columns(shards), written=written)
-    if shards.view == "interleaved":  # values of a table are of the whole document
+    if shards.has_items:  # values of a table are of the whole document
         joined = [name for step in job.steps for name in step.adds_to_samples]
         plan = replace(plan, roles={**plan.roles, **dict.fromkeys(joined, "sample")})
     every = plan.schema

@@ -10,6 +10,7 @@ import pyarrow as pa
 from lading._core.arrow.references import is_ref, ref_field
 from lading._core.dataset.shards.shards import ReadPlan
 from lading._core.dataset.steps.base import Step
+from lading._core.features.row_layout import RowLayout, row_layout
 from lading._core.jobs.plan import Plan
 from lading._core.processes.pickled import decode_value, encode_value
 from lading._core.storage.stores import Stores
@@ -50,6 +51,11 @@ class Conversion:
     def view(self) -> str:
         """How rows are taken."""
         return self.read.view
+
+    @property
+    def row_layout(self) -> RowLayout:
+        """The meaning of a row."""
+        return row_layout(self.view)
 
     @property
     def max_batch_bytes(self) -> int:

@@ -209,12 +209,12 @@ def _nulls(found: Summaries, name: str) -> int | None:
     inside = name.startswith(("len(", f"{ITEMS}.")) or name.endswith("[]") or name == ITEMS
     if inside or summary.is_fact:
         return None
-    if found.view == "samples":
+    if not found.row_layout.has_items:
         return found.rows - summary.values
     slots = {"text_content": "text", "binary_content": "image"}
     if name in slots:
         return max(found.items[slots[name]] - summary.values, 0)
-    if name in ("modality", "content_type", "materialize_error"):
+    if name in found.row_layout.words:
         return found.rows - summary.values
     return found.samples - (summary.filled or summary.values)
 

@@ -32,7 +32,8 @@ from lading._core.arrow.views import (
     without_runs,
 )
 from lading._core.content.summaries import Counts, Keys, Numbers, mixed
-from lading._core.features.items import KEY, sample_firsts, samples_with
+from lading._core.features.items import samples_with
+from lading._core.features.row_layout import RowLayout, row_layout
 from lading._core.features.types import Audio, ClassLabel, Feature, Image, Json, Text, Value, Video, feature_of
 from lading.errors import DataError
 
@@ -45,9 +46,6 @@ _MOST_FIELDS, _MOST_LEVELS = 64, 4
 _SHOWN_CHARS = 100
 _ROWS_A_SHARD = 40
 _PLACES_A_ROW = np.uint64(0x9E3779B97F4A7C15)
-_UNCOUNTED = frozenset({"sample_id", "position", "source_ref"})
-_WORDS = frozenset({"modality", "content_type", "materialize_error"})
-"""Columns of documents' items that describe the item: their lengths say nothing."""
 
 _MEDIA = (Image, Audio, Video)
 _MOST_INT = 1 << 63
@@ -171,6 +169,11 @@ class Summaries:
     unlisted: dict[str, None] = field(default_factory=dict)
     _fields: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def row_layout(self) -> RowLayout:
+        """The meaning of a row."""
+        return row_layout(self.view)
+
     def merge(self, other: Summaries) -> None:
         """Add the summaries of another part, which comes behind this one."""
         self.samples += other.samples
@@ -189,24 +192,24 @@ class Summaries:
             batch: the rows.
             add_media: adds the facts of media headers.
         """
-        firsts = sample_firsts(batch, self.view)
+        layout, firsts = self.row_layout, self.row_layout.firsts(batch)
         places = mixed(np.arange(self.rows, self.rows + batch.num_rows) + (self.shard << _ROWS_A_SHARD))
         for i, one in enumerate(batch.schema):
             column = batch.column(i)
             size = total_bytes(batch.select([i]))
             self.size_bytes += size
-            if one.name == (KEY if self.view == "samples" else "sample_id"):
-                self._add_keys(column if self.view == "samples" else column.take(pa.array(firsts)))
+            if one.name == layout.key:
+                self._add_keys(layout.keys(batch, firsts))
                 continue
-            if self.view == "interleaved" and one.name in _UNCOUNTED:
+            if one.name in layout.facts:
                 continue
             summary = self._named(one.name)
             summary.size_bytes = (summary.size_bytes or 0) + size
             before = summary.values
             _Column(self, one.name, feature_of(one), batch.schema, add_media).add(column, places)
-            if self.view == "interleaved" and summary.values > before and len(firsts):
+            if layout.has_items and summary.values > before and len(firsts):
                 summary.filled += int(samples_with(present(column), firsts)[firsts].sum())
-        if self.view == "interleaved":
+        if layout.has_items:
             self._add_items(batch, firsts, places)
         self.samples += len(firsts)
         self.rows += batch.num_rows
@@ -342,7 +345,7 @@ class _Column:
         self._lengths(name, pc.utf8_length(values).to_numpy(), places)
 
     def _lengths(self, name: str, lengths: NDArray[Any], places: _Places) -> None:
-        if not len(lengths) or (name in _WORDS and self.summaries.view == "interleaved"):
+        if not len(lengths) or name in self.summaries.row_layout.words:
             return
         self._summary(f"len({name})", "int64").add_numbers(lengths, places)
 

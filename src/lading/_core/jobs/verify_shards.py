@@ -23,7 +23,7 @@ from lading._core.content.digests import undigested as no_digest
 from lading._core.dataset.shards.bad_shards import is_bad_shard
 from lading._core.dataset.shards.sample_digests import batch_digests, digests_of, shard_content
 from lading._core.dataset.shards.shards import Shards
-from lading._core.features.items import KEY, sample_firsts
+from lading._core.features.items import KEY
 from lading._core.formats.base import Level, ShardFile
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.open import stored_errors
@@ -374,7 +374,7 @@ class _Shard:
         first, stored = 0, cache(lambda: stored_errors(dataset.open_shard(number)))
         for batch in shard_content(dataset, number):
             digests = batch_digests(batch, dataset.view) if digested else NO_DIGESTS
-            starts = sample_firsts(batch, dataset.view)
+            starts = dataset.row_layout.firsts(batch)
             self._count(digests, len(starts), total_bytes(batch))
             names = [name for name in ("sample_id", KEY) if name in batch.schema.names]
             if names:
