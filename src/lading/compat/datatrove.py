@@ -48,6 +48,7 @@ from lading._core.dataset.values.python_values import samples_as_dicts
 from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.features.items import INTERLEAVED_SCHEMA, lineage_of
+from lading._core.features.row_layout import row_layout
 from lading._core.media.ahead import Pace, map_ahead
 from lading._core.media.documents import Location, get, media_of, put, put_location
 from lading._core.media.files import Names
@@ -386,7 +387,7 @@ class LadingReader(PipelineStep):
         below = f"{os.fspath(self._source).rstrip('/')}/" if isinstance(self._source, (str, os.PathLike)) else ""
         for batch in ChosenSamples(shards, steps).batches(Batching(_BATCH_ROWS, _BATCH_BYTES), Outcomes()):
             [file] = lineage_of(batch.schema)
-            self._types = None if shards.view == "interleaved" else media_types(batch.schema)
+            self._types = None if shards.has_items else media_types(batch.schema)
             if not done:
                 self._warn_of_keys(batch.schema.names)
             if file not in done:
@@ -526,7 +527,7 @@ class LadingWriter(PipelineStep):
     ) -> None:
         super().__init__()
         _refuse_unknown(writing, (LadingWriter, DatasetWriter), _NOT_OF_WRITERS)
-        self._names, self._is_items = (text_key, id_key), view == "interleaved"
+        self._names, self._is_items = (text_key, id_key), row_layout(view).has_items
         self._destination, writing = _with_stores(destination, writing)
         self._writing = {"overwrite": True, **writing, "format": format, "view": view}
 

@@ -169,6 +169,8 @@ def converted(
     """Give what a conversion did, as lines for people."""
     from rich.text import Text
 
+    from lading._core.features.row_layout import row_layout
+
     if done.done_before:
         there = f"{count(done.samples, 'sample')} in {count(done.shards, 'shard')} of {done.format}"
         told = f" is complete: {there}, {format_bytes(done.size_bytes)}"
@@ -176,7 +178,7 @@ def converted(
         yield facts([("done before", before)])
         return
     samples = count(done.samples, "sample")
-    if done.view == "interleaved":
+    if row_layout(done.view).has_items:
         samples += f" ({count(done.rows, 'item')})"
     skipped = f"{done.source_shards - len(done.skipped_shards)} of " if done.skipped_shards else ""
     read = f"{skipped}{count(done.source_shards, 'shard')} of {done.source_format}, as {done.view}: {samples}, "

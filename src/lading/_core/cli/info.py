@@ -95,14 +95,17 @@ def _splits(source: str, config: str | None, found: Mapping[str, Info]) -> Itera
 def _text(sources: Sequence[str], found: Info) -> Iterator[RenderableType]:
     from rich.text import Text
 
+    from lading._core.features.row_layout import row_layout
+
+    of_items = row_layout(found.view).has_items
     yield Text(visible(" ".join(sources)), "bold")
     rows = [
         ("format", found.format),
-        ("view", found.view + (" (a row is an item of a document)" if found.view == "interleaved" else "")),
+        ("view", found.view + (" (a row is an item of a document)" if of_items else "")),
         ("shards", f"{found.shards:,}"),
         ("samples", f"{found.samples:,}" + (" behind the steps" if found.steps else "")),
     ]
-    if found.view == "interleaved":
+    if of_items:
         by_modality = ", ".join(f"{number:,} {visible(name)}" for name, number in found.modalities.items())
         rows.append(("items", f"{found.rows:,}: {by_modality}" if by_modality else f"{found.rows:,}"))
     of_source = " of the source, without the steps" if found.steps else ""

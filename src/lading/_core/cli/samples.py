@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lading._core.dataset.dataset import Dataset
+    from lading._core.features.row_layout import RowLayout
 
 __all__ = ["Sample", "Shown", "as_json", "as_text", "read_samples"]
 
@@ -81,9 +82,12 @@ def read_samples(dataset: Dataset, number: int, start: int = 0, names: Sequence[
     Raises:
         UsageError: a column that no shard has.
     """
+    from lading._core.features.row_layout import row_layout
+
+    layout = row_layout(dataset.view)
     number = min(number, sys.maxsize)
-    if names is not None and dataset.view == "samples" and "__key__" in dataset.columns:
-        names = list(dict.fromkeys(["__key__", *names]))
+    if names is not None and not layout.has_items and layout.key in dataset.columns:
+        names = list(dict.fromkeys([layout.key, *names]))
     if start:
         last = min(start + number, len(dataset))
         batches: Iterator[Any] = (dataset.take([i], names) for i in range(start, last))
@@ -93,9 +97,9 @@ def read_samples(dataset: Dataset, number: int, start: int = 0, names: Sequence[
         first = next(batches, None)
         _refuse_unknown(dataset, names, first)
         batches = chain([] if first is None else [first], batches)
-    one_by_one = (rows for batch in batches for rows in _samples_of(batch, dataset.view))
+    one_by_one = (rows for batch in batches for rows in _samples_of(batch, layout))
     for place, rows in enumerate(islice(one_by_one, number), start):
-        yield _document(place, rows) if dataset.view == "interleaved" else _plain_sample(place, rows)
+        yield _document(place, rows) if layout.has_items else _plain_sample(place, rows)
 
 
 def _refuse_unknown(dataset: Dataset, names: Sequence[str], first: pa.RecordBatch | pa.Table | None) -> None:
@@ -114,10 +118,8 @@ def _refuse_unknown(dataset: Dataset, names: Sequence[str], first: pa.RecordBatc
             raise UsageError("no such column", expected=", ".join(seen), found=repr(name))
 
 
-def _samples_of(batch: pa.RecordBatch | pa.Table, view: str) -> Iterator[pa.RecordBatch | pa.Table]:
-    from lading._core.features.items import sample_firsts
-
-    for first, last in pairwise([*sample_firsts(batch, view).tolist(), batch.num_rows]):
+def _samples_of(batch: pa.RecordBatch | pa.Table, layout: RowLayout) -> Iterator[pa.RecordBatch | pa.Table]:
+    for first, last in pairwise(layout.bounds(batch).tolist()):
         yield batch.slice(first, last - first)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from lading._core.dataset.dataset import Dataset
 from lading._core.dataset.source.open import open_dataset
 from lading._core.dataset.source.source import Source
+from lading._core.features.row_layout import row_layout
 from lading._core.train.columns import Collate, ColumnMaker, Recipe
 from lading._core.train.decode import Decode
 from lading._core.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed, Parts
@@ -169,7 +170,7 @@ class Loader:
         self._feed, self._reading, self._recipe, self._given_ranks = feed, reading, recipe, ranks
         self._share = Share(feed.order(0).num_samples, batch_size, last, *(ranks or rank_and_world_size()))
         self._maker = ColumnMaker(recipe, partial(_columns_of, feed.parts))
-        if any(each.view == "interleaved" for each in self.datasets):
+        if any(row_layout(each.view).has_items for each in self.datasets):
             _refuse_of_samples_alone(self._maker, reading, feed.parts)
         _refuse_no_batch(self._share)
         self.epoch, self._position, self._resumed = 0, 0, False

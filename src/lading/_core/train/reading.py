@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from lading._core.arrow.free_memory import keep_freed
 from lading._core.arrow.views import held_buffers, total_bytes
 from lading._core.dataset.dataset import Dataset
-from lading._core.features.items import RESERVED, sample_firsts
+from lading._core.features.row_layout import row_layout
 from lading._core.storage.local import maps_of
 from lading._core.storage.threads import Threads, refuse_left
 from lading._core.train.collate import Columns, columns_of, put_sample, samples_of
@@ -110,7 +110,7 @@ class Rows:
 
     def padded(self, padding: NDArray[np.bool_]) -> pa.Table:
         """The rows with the column that says which are of samples that fill up the batch."""
-        bounds = np.append(sample_firsts(self.table, self.dataset.view), self.table.num_rows)
+        bounds = row_layout(self.dataset.view).bounds(self.table)
         return self.table.append_column(PADDING, pa.array(np.repeat(padding[self.places], np.diff(bounds))))
 
 
@@ -314,7 +314,7 @@ class EpochReader:
         """
         # Views of the answers of a remote store would keep the gaps between samples in memory.
         table = dataset.take(numbers, self._columns_of(dataset), views=not self.feed.remote)
-        row = np.append(sample_firsts(table, dataset.view), table.num_rows)
+        row = row_layout(dataset.view).bounds(table)
         if len(row) == len(numbers) + 1:
             yield table, row
         else:
@@ -326,8 +326,9 @@ class EpochReader:
         names = self.reading.columns
         if names is None:
             return None
-        if dataset.view == "interleaved":
-            asked = {*names, *(RESERVED if "items" in names else ("sample_id", "position", "modality"))}
+        layout = row_layout(dataset.view)
+        if layout.has_items:
+            asked = {*names, *(layout.always_kept if "items" in names else layout.required)}
             return [name for name in dataset.columns if name in asked]
         if len(self.feed.parts) == 1:
             return names
@@ -339,7 +340,8 @@ class EpochReader:
         """The columns of the batch at some positions, and the errors of samples, by place."""
         made = [
             (each, *self.maker.decoded(
-                each.table, len(each.places), each.dataset.as_samples if each.dataset.view == "interleaved" else None,
+                each.table, len(each.places),
+                each.dataset.as_samples if row_layout(each.dataset.view).has_items else None,
                 partial(self._rng_of, positions[each.places]), spread,
             )) for each in rows
         ]  # fmt: skip
