@@ -39,11 +39,16 @@ def test_a_layout_is_the_same_value_in_another_process() -> None:
 
 
 def test_columns_of_a_layout_are_columns_that_its_rows_have() -> None:
-    for names in (ITEMS.always_kept, ITEMS.placing, ITEMS.required, ITEMS.item_facts, ITEMS.payload, ITEMS.references,
-                  ITEMS.facts, ITEMS.words):  # fmt: skip
+    kept = (ITEMS.always_kept, ITEMS.placing, ITEMS.reserved, ITEMS.required)
+    for names in (*kept, ITEMS.counting, ITEMS.payload, ITEMS.references, ITEMS.uncounted, ITEMS.words):
         assert names and {*names} <= {*INTERLEAVED_SCHEMA.names}  # noqa: PT018 - of each
     assert ITEMS.key == "sample_id"
     assert (SAMPLES.key, SAMPLES.always_kept) == ("__key__", ("__key__",))
+
+
+def test_every_document_has_an_id_and_a_sample_may_lack_its_key() -> None:
+    assert ITEMS.is_keyed
+    assert not SAMPLES.is_keyed
 
 
 @pytest.mark.parametrize(

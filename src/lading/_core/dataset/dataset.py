@@ -143,7 +143,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         if name not in ("key", KEY):
             return name
         layout = self._shards.row_layout
-        if layout.has_items:
+        if layout.is_keyed:
             return layout.key
         names = self._shards.schema.names
         return "key" if name == "key" and "key" in names and KEY not in names else KEY

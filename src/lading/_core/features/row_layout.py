@@ -47,15 +47,16 @@ class RowLayout:
         key: name of the column with the keys of samples.
         has_items: whether a row is an item. A sample then has several rows: neighbours with one key.
         columns_vary: whether a shard may lack columns that others have. A read of such a column is refused there.
+        types_by_format: whether the format decides types and names of columns. Items have theirs in every format.
         always_kept: columns that a selection keeps unasked.
         placing: columns that tell the sample of a row, and its place there.
+        reserved: columns whose names have a fixed meaning.
         required: columns without which rows do not have this layout.
-        item_facts: columns that are counted to tell the number of samples and of items; empty where a shard tells its
-            number of samples.
+        counting: columns that are read to count samples and items; empty where shards tell their number of samples.
         payload: columns of bytes that an error policy judges; their errors are in `materialize_error`.
         references: columns that lead from a row to its payload, or say why there is none.
-        facts: columns whose values are facts about rows, of which statistics count no values.
-        words: columns of a few known words, of which statistics count no lengths.
+        uncounted: columns of which statistics count no values.
+        words: columns that describe the item in a few words: statistics count the words, not their lengths.
         empty_schema: columns of a dataset without rows.
     """
 
@@ -63,15 +64,22 @@ class RowLayout:
     key: str
     has_items: bool
     columns_vary: bool
+    types_by_format: bool
     always_kept: tuple[str, ...]
     placing: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
-    item_facts: tuple[str, ...] = ()
+    counting: tuple[str, ...] = ()
     payload: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
-    facts: tuple[str, ...] = ()
+    uncounted: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     empty_schema: pa.Schema = _NO_COLUMNS
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether all samples have a key."""
+        return self.key in self.required
 
     # Rows and samples
 
@@ -190,7 +198,7 @@ def _document(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {**own, "items": items}
 
 
-SAMPLES = RowLayout("samples", KEY, has_items=False, columns_vary=True, always_kept=(KEY,))
+SAMPLES = RowLayout("samples", KEY, has_items=False, columns_vary=True, types_by_format=True, always_kept=(KEY,))
 """A row is a sample."""
 
 ITEMS = RowLayout(
@@ -198,13 +206,15 @@ ITEMS = RowLayout(
     "sample_id",
     has_items=True,
     columns_vary=False,
+    types_by_format=False,
     always_kept=RESERVED,
     placing=("sample_id", "position"),
+    reserved=RESERVED,
     required=("sample_id", "position", "modality"),
-    item_facts=("sample_id", "modality"),
+    counting=("sample_id", "modality"),
     payload=("binary_content",),
     references=("source_ref", _ERROR),
-    facts=("sample_id", "position", "source_ref"),
+    uncounted=("sample_id", "position", "source_ref"),
     words=("modality", "content_type", _ERROR),
     empty_schema=INTERLEAVED_SCHEMA,
 )

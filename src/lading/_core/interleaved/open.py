@@ -155,7 +155,7 @@ def recover_shard(
     if not isinstance(fmt, Recoverable):
         return None
     # Packed items and documents are stored as rows with other columns.
-    kept = None if layout.has_items or fmt.info.interleaved == "documents" else schema
+    kept = schema if layout.types_by_format and fmt.info.interleaved != "documents" else None
     return fmt.recover(source, options, schema=kept, failed=error is not None)
 
 

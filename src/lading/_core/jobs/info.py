@@ -105,7 +105,7 @@ def info(
                 size_bytes += shard.info.size_bytes if shard.info else 0
                 if chosen is None:
                     _count_shard(dataset, number, counts)
-        for portion in () if chosen is None else chosen.portions(dataset.row_layout.item_facts):
+        for portion in () if chosen is None else chosen.portions(dataset.row_layout.counting):
             counts.add(portion.batch, dataset.view)
         dataset.bad.refuse_all(len(dataset.listing))
         dataset.counts.update(mixed_columns(counts.schemas))
@@ -136,7 +136,7 @@ class _Counts:
         layout = row_layout(view)
         self.samples += len(layout.firsts(batch))
         self.rows += batch.num_rows
-        if layout.has_items:
+        if "modality" in layout.counting:
             found = pa.compute.value_counts(batch.column("modality")).to_pylist()
             self.modalities.update({entry["values"]: entry["counts"] for entry in found})
 
@@ -147,7 +147,7 @@ class _Counts:
 
 
 def _count_shard(dataset: Shards, number: int, counts: _Counts) -> None:
-    facts = dataset.row_layout.item_facts
+    facts = dataset.row_layout.counting
     if not facts:
         view = dataset.open_shard(number)
         count = view.num_samples()

@@ -63,6 +63,6 @@ def _note(shards: Shards, losses: Outcomes, left: LeftOut) -> None:
 def _keys(shards: Shards, numbers: NDArray[np.int64]) -> pa.Array | None:
     """Return the keys of samples; None if they have none."""
     layout = shards.row_layout
-    if not layout.has_items and shards.fixed_schema and layout.key not in shards.schema.names:
+    if not layout.is_keyed and shards.fixed_schema and layout.key not in shards.schema.names:
         return None
     return layout.keys(unfetched_rows(shards, numbers, [layout.key]))

@@ -101,7 +101,7 @@ def make_plan(
         Unrepresentable: an item that the target's layout has no place for.
         UsageError: a column that no shard has.
     """
-    loose = not dataset.has_items and not target.info.fixed_schema and dataset.takes_any_fields
+    loose = dataset.row_layout.columns_vary and not target.info.fixed_schema and dataset.takes_any_fields
     free = loose and policy == "union"
     if free and columns is None and not filtered:
         return Plan()
@@ -126,7 +126,7 @@ def _looked_at(dataset: Shards, target: AnyFormat, schema: pa.Schema) -> pa.Sche
     line end: such columns become text. The format of media is in their headers alone: a tar names its members by it,
     and MDS its encodings.
     """
-    if dataset.has_items:
+    if not dataset.row_layout.types_by_format:
         return schema
     numbers = [f.name for f in schema if is_payload(f.type) and is_number(known_feature(f))]
     media = [f.name for f in schema if lacks_extension(f)]

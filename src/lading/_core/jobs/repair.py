@@ -459,7 +459,7 @@ class _Repair:
         assert saved.source is not None
         one.replacements = {0: saved.source}
         members = None
-        if not dataset.has_items:
+        if dataset.row_layout.types_by_format:
             options, members = as_members(one, fmt, options)
         plan, options = make_plan(one, fmt), bounded_options(fmt, options, _MAX_BYTES)
         with DatasetWriter(

@@ -219,7 +219,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 options = {**options_alike(dataset), **(options or {})}
             search.look(reading)
             saved = _saved(dataset, search.saved, lost)
-            copying = target.name == found.format.name and not dataset.has_items
+            copying = target.name == found.format.name and dataset.row_layout.types_by_format
             options, members = as_members(saved, target, options) if copying else (options, None)
             with _advising(found.format, target):
                 plan = make_plan(saved, target)

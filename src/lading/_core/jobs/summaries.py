@@ -201,7 +201,7 @@ class Summaries:
             if one.name == layout.key:
                 self._add_keys(layout.keys(batch, firsts))
                 continue
-            if one.name in layout.facts:
+            if one.name in layout.uncounted:
                 continue
             summary = self._named(one.name)
             summary.size_bytes = (summary.size_bytes or 0) + size

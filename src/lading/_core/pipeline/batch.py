@@ -80,7 +80,7 @@ class Batch:
     @property
     def num_samples(self) -> int:
         """Number of samples."""
-        return len(self.starts) if self.row_layout.has_items else self.num_rows
+        return len(self.starts)
 
     @cached_property
     def row_bytes(self) -> NDArray[np.int64]:

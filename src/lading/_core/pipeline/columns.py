@@ -56,7 +56,7 @@ class WrittenColumns:
 
     def __init__(self, kind: ShardKind, schema: pa.Schema | None) -> None:
         self._kind, self._is_given = kind, schema is not None
-        self._takes_any = not kind.format.info.fixed_schema and (schema is None or not kind.row_layout.has_items)
+        self._takes_any = not kind.format.info.fixed_schema and (schema is None or kind.row_layout.columns_vary)
         self.schema = None if schema is None else self.written(schema)
         self.seen: dict[str, pa.Field] = {}
         self.without_rows: pa.Schema | None = None
@@ -96,7 +96,7 @@ class WrittenColumns:
     def written(self, columns: pa.Schema) -> pa.Schema:
         """Return the schema in which rows with these columns are written: the natural types of their features."""
         schema, info = written_schema(columns), self._kind.format.info
-        if self._kind.row_layout.has_items:
+        if not self._kind.row_layout.types_by_format:
             return schema
         return natural_schema(schema, typed=info.fixed_schema, nested=info.stores_structs)
 

@@ -61,6 +61,6 @@ class ShardKind:
 
     def restores(self, schema: pa.Schema) -> bool:
         """Whether rows of this schema are read back unchanged only with the types that the manifest keeps."""
-        if self.row_layout.has_items:
+        if not self.row_layout.types_by_format:
             return False
         return not self.format.info.keeps_types or self.format.written(schema, self.options).needs_schema

@@ -461,7 +461,7 @@ class ChosenSamples:
     def _keys(self) -> list[str]:
         """The column that names samples, if they have one."""
         layout = self._shards.row_layout
-        return [layout.key] if layout.has_items or self.has_keys() else []
+        return [layout.key] if layout.is_keyed or self.has_keys() else []
 
     def made(self, numbers: NDArray[np.int64], steps: Sequence[Step], columns: Sequence[str] | None) -> pa.Table:
         """Samples of the source by number, as first steps make them; see `SourceRows.made`."""
@@ -499,7 +499,7 @@ class _Look:
     def key(self) -> str | None:
         """Name of the column of keys; None if the samples have none."""
         layout = self._shards.row_layout
-        return layout.key if layout.has_items or self._chosen.has_keys() else None
+        return layout.key if layout.is_keyed or self._chosen.has_keys() else None
 
     def report(self, what: str, count: int) -> None:
         """Count something that the user should know of."""

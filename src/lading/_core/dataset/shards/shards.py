@@ -405,7 +405,8 @@ class Shards:
             self.interleaved = view.settled(self.interleaved)
         if self.types is None:
             return view
-        return TypedView(view, self.types, self.fetcher, source.path, fills=self.has_items)
+        fills = not self.row_layout.columns_vary
+        return TypedView(view, self.types, self.fetcher, source.path, fills=fills)
 
     @contextmanager
     def one_pass(
@@ -618,7 +619,7 @@ class Shards:
 
     def with_types(self, schema: pa.Schema) -> pa.Schema:
         """The schema with the types that the caller gives to some columns."""
-        return schema if self.types is None else retyped(schema, self.types, fills=self.has_items)
+        return schema if self.types is None else retyped(schema, self.types, fills=not self.row_layout.columns_vary)
 
     # Numbers of samples
 
@@ -764,7 +765,7 @@ def _listed_schema(fmt: AnyFormat, index: str | None, view: str, stores: Stores,
     if index is not None:
         found = fmt.listed_schema(*resolve(index, stores), limits) or found
     layout = row_layout(view)
-    is_absent = layout.has_items and layout.key not in found.names
+    is_absent = layout.is_keyed and layout.key not in found.names
     return layout.empty_schema if is_absent else found
 
 

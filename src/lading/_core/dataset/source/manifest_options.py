@@ -27,7 +27,7 @@ def members_of(manifest: Manifest | None, fmt: AnyFormat, view: str | None) -> p
     """
     if manifest is None or not (manifest.options.get("members") == "typed" or _restores(fmt, manifest)):
         return None
-    if row_layout(view or manifest.view).has_items or fmt.name != manifest.format:
+    if not row_layout(view or manifest.view).types_by_format or fmt.name != manifest.format:
         return None
     fmt.restored_schema(manifest.schema)
     return manifest.schema
@@ -35,7 +35,7 @@ def members_of(manifest: Manifest | None, fmt: AnyFormat, view: str | None) -> p
 
 def _restores(fmt: AnyFormat, manifest: Manifest) -> bool:
     """Whether every manifest of rows says more of them than their shards do."""
-    return fmt.info.restores_types and not row_layout(manifest.view).has_items
+    return fmt.info.restores_types and row_layout(manifest.view).types_by_format
 
 
 def stored_schema(
@@ -59,7 +59,7 @@ def schema_as_read(
     schema: pa.Schema, fmt: AnyFormat, view: str, options: Any, interleaved: InterleavedOptions
 ) -> pa.Schema:
     """The columns of a manifest by the names that batches have; of documents those that are asked for."""
-    if not row_layout(view).has_items:
+    if row_layout(view).types_by_format:
         return fmt.names_read(schema, options)
     if interleaved.fields is None:
         return schema

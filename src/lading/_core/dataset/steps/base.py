@@ -304,8 +304,8 @@ class Step:
         """
         return {**source, **dict.fromkeys(self.adds)}
 
-    def refuse_for_items(self) -> None:
-        """Raise UsageError if it takes from items of documents what they cannot be without."""
+    def refuse_for(self, layout: RowLayout) -> None:
+        """Raise UsageError if it takes columns from rows that these cannot be without."""
 
     def left(self, names: Columns, view: str) -> Columns:  # noqa: ARG002 - selections need it
         """Return the names that later steps may use, where earlier steps left these."""

@@ -21,8 +21,7 @@ from lading._core.dataset.steps.base import (
     shown_names,
 )
 from lading._core.dataset.transform.portion import Portion
-from lading._core.features.items import RESERVED
-from lading._core.features.row_layout import ITEMS, row_layout
+from lading._core.features.row_layout import RowLayout, row_layout
 from lading.errors import UsageError
 
 __all__ = ["Drop", "Rename", "Select"]
@@ -122,9 +121,9 @@ class Drop(_ColumnStep):
         """Return its columns."""
         return self.columns
 
-    def refuse_for_items(self) -> None:
+    def refuse_for(self, layout: RowLayout) -> None:
         """Raise UsageError for a column without which rows are no items."""
-        wrong = [name for name in self.columns if name in ITEMS.required]
+        wrong = [name for name in self.columns if name in layout.required]
         if wrong:
             raise _needed_by_items(wrong[0], self)
 
@@ -180,9 +179,9 @@ class Rename(_ColumnStep):
         """Return the names in the source of the new names too."""
         return {**source, **{new: source.get(old, old) for old, new in self.names}}
 
-    def refuse_for_items(self) -> None:
+    def refuse_for(self, layout: RowLayout) -> None:
         """Raise UsageError for a reserved column of items."""
-        wrong = [name for pair in self.names for name in pair if name in RESERVED]
+        wrong = [name for pair in self.names for name in pair if name in layout.reserved]
         if wrong:
             raise _needed_by_items(wrong[0], self)
 

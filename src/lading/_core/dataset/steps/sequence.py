@@ -65,8 +65,7 @@ def refuse_lost_columns(steps: Sequence[Step], view: str) -> None:
             if name not in left:
                 raise UsageError("no such column: an earlier step leaves it out", found=repr(name),
                                  expected=None if left.inverted else ", ".join(sorted(left.names)))  # fmt: skip
-        if row_layout(view).has_items:
-            step.refuse_for_items()
+        step.refuse_for(row_layout(view))
         left = step.left(left, view)
 
 

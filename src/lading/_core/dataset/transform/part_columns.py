@@ -11,6 +11,7 @@ from lading._core.arrow.views import is_bytes, is_text
 from lading._core.dataset.transform.part_views import Columns
 from lading._core.features.items import KEY
 from lading._core.features.natural import is_number, known_feature, whole_numbers
+from lading._core.features.row_layout import RowLayout
 from lading._core.features.types import Json, Text
 from lading.errors import SchemaMismatch, UsageError
 
@@ -27,7 +28,7 @@ def columns_of_parts(
     schemas: Sequence[pa.Schema],
     first_rows: Sequence[FirstRows],
     *,
-    items: bool,
+    layout: RowLayout,
     types: pa.Schema | None,
 ) -> list[Columns]:
     """Return the columns that rows of each part get.
@@ -36,7 +37,7 @@ def columns_of_parts(
         names: of the parts, for errors.
         schemas: their own columns, payload as bytes.
         first_rows: of each part, what gives its first rows.
-        items: whether rows are items of documents, which have all columns.
+        layout: the meaning of a row.
         types: types that the caller gives to some columns.
 
     Raises:
@@ -68,7 +69,7 @@ def columns_of_parts(
     if misfits:
         raise _misfit(misfits)
     whole = pa.schema(fields)
-    keyed = not items and KEY in whole.names
+    keyed = not layout.is_keyed and KEY in whole.names
     return [
         Columns(own, whole, f"{number:04}-" if keyed and KEY not in own.names else "")
         for number, own in enumerate(schemas)

@@ -170,7 +170,7 @@ class PartShards(Shards):
         if self._planned:
             return [part.columns for part in self._planned]
         schemas, first_rows = [part.schema for part in self._parts], [part.first_rows for part in self._parts]
-        return columns_of_parts(self._names, schemas, first_rows, items=self.has_items, types=self._asked_types)
+        return columns_of_parts(self._names, schemas, first_rows, layout=self.row_layout, types=self._asked_types)
 
     @property
     def schema(self) -> pa.Schema:

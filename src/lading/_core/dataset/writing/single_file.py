@@ -84,11 +84,10 @@ def lost_without_manifest(kind: ShardKind, schema: pa.Schema) -> dict[str, int]:
                 names
             )
     needed = dict(kind.format.written(schema, kind.options).read_options)
-    of_items = kind.row_layout.has_items
-    if needed and not of_items:
+    if needed and kind.row_layout.types_by_format:
         text = ", ".join(f"{name}={value}" for name, value in needed.items())
         found[f"options that readers of the file must give: {text}"] = len(needed)
-    roles = kind.roles.options(schema.names) if of_items else {}
+    roles = kind.roles.options(schema.names) if kind.row_layout.has_items else {}
     if roles:
         found[f"options that readers of the file must give: {', '.join(roles)}"] = len(roles)
     return found

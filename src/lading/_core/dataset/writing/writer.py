@@ -528,7 +528,7 @@ class DatasetWriter:
                 raise UsageError("a file of no rows needs columns", file=self._destination, advice="Give a schema.")
             self.counts.update(lost_without_manifest(kind, schema))
         back = kind.format.written(schema, kind.options)
-        if len(schema) and not kind.row_layout.has_items:
+        if len(schema) and kind.row_layout.types_by_format:
             schema = kind.format.schema_read(schema, kind.options)
         options: dict[str, Any] = {}
         if self._members is not None or kind.restores(schema):

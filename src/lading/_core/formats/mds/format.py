@@ -212,7 +212,7 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
                 config = reader.config
         if config.format == self.name:
             marked = list(marks_of(config.columns))
-            return {**found, "nulls": marked} if marked and not row_layout(view).has_items else found
+            return {**found, "nulls": marked} if marked and row_layout(view).types_by_format else found
         found["kind"] = config.format
         if config.newline != WriteOptions().line_end:
             found["newline"] = config.newline
