@@ -147,8 +147,8 @@ class _Counts:
 
 
 def _count_shard(dataset: Shards, number: int, counts: _Counts) -> None:
-    facts = dataset.row_layout.counting
-    if not facts:
+    wanted = dataset.row_layout.counting
+    if not wanted:
         view = dataset.open_shard(number)
         count = view.num_samples()
         dataset.counts.update(view.counts)
@@ -156,7 +156,7 @@ def _count_shard(dataset: Shards, number: int, counts: _Counts) -> None:
             counts.add_schema(os.path.basename(dataset.path(number)), view.schema())
         counts.samples, counts.rows = counts.samples + count, counts.rows + count
         return
-    for batch in shard_batches(dataset, number, Scan(facts, max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES)):
+    for batch in shard_batches(dataset, number, Scan(wanted, max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES)):
         counts.add(batch, dataset.view)
 
 
