@@ -39,7 +39,6 @@ from lading._core.dataset.transform.sample_functions import SampleFilter
 from lading._core.dataset.values.field_values import ITEMS
 from lading._core.dataset.writing.outcomes import ALONG, FILTERED, FILTERED_ALONG, RowOutcome
 from lading._core.features.items import sample_firsts
-from lading._core.features.types import Image, feature_of
 from lading._core.features.row_layout import row_layout
 from lading._core.interleaved.image_lists import without_entries
 from lading._core.storage.fetch import Fetcher
