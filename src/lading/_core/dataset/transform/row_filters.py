@@ -92,7 +92,7 @@ def left_rows(
     judged = layout.judged(batch)
     found = {why: failing & judged for why, failing in rejects(batch).items()}
     bad = np.logical_or.reduce(list(found.values()))
-    if not bad.any():
+    if not layout.has_items or not bad.any():
         return ~bad, found
     starts = layout.firsts(batch)
     if drop == "sample":
