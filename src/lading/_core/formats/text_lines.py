@@ -25,8 +25,7 @@ from lading._core.features.items import split_rows
 from lading._core.formats.base import Recovered, ShardFile
 from lading._core.storage.base import Buffer, Sink, extents_of
 from lading._core.storage.extents import NO_ROWS
-from lading._core.storage.fetch_plan import plan_ranges
-from lading._core.storage.nearby_ranges import GAPS_A_REQUEST
+from lading._core.storage.fetch_plan import GAPS_A_REQUEST, plan_ranges
 from lading._core.storage.unwrap import UnwrappedFile, unwrapped
 from lading.errors import CorruptShard, DataError, LadingError, LimitExceeded, Unrepresentable, UsageError, errors_at
 from lading.limits import DEFAULT_LIMITS, Limits

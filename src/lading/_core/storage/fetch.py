@@ -39,8 +39,7 @@ from lading._core.features.items import (
 from lading._core.storage.base import MappedFile, Mapper, OpenFile, Store, check_version
 from lading._core.storage.concurrent import concurrent_map, is_remote
 from lading._core.storage.descriptors import allowed_files
-from lading._core.storage.fetch_plan import FetchPlan, plan_ranges
-from lading._core.storage.nearby_ranges import GAPS_A_REQUEST
+from lading._core.storage.fetch_plan import GAPS_A_REQUEST, FetchPlan, plan_ranges
 from lading._core.storage.recent import SPARE_BYTES, RecentBytes
 from lading._core.storage.roots import ELSEWHERE
 from lading._core.storage.stores import Stores, resolve

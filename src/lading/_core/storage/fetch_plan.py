@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 
 from lading.errors import BadReference
 
-__all__ = ["FetchPlan", "plan_ranges"]
+__all__ = ["GAPS_A_REQUEST", "FetchPlan", "plan_ranges"]
+
+GAPS_A_REQUEST = 32
+"""Requests of a batch barely wait for each other: up to 32 are under way at once. So a gap pays off only at a fraction
+of a lone request's cost."""
 
 
 @dataclass(frozen=True, slots=True)

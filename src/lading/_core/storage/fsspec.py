@@ -33,7 +33,7 @@ from lading._core.storage.base import (
     unfinished,
 )
 from lading._core.storage.concurrent import concurrent_map
-from lading._core.storage.nearby_ranges import GAPS_A_REQUEST
+from lading._core.storage.fetch_plan import GAPS_A_REQUEST
 from lading._core.storage.publish import publish_by_copies
 from lading._core.storage.retries import DEFAULT_RETRIES, Retries, is_transient
 from lading._core.storage.store_options import for_fsspec, without_values

@@ -9,13 +9,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.storage.base import Buffer, Store
-from lading._core.storage.fetch_plan import plan_ranges
+from lading._core.storage.fetch_plan import GAPS_A_REQUEST, plan_ranges
 
-__all__ = ["GAPS_A_REQUEST", "NearbyRanges"]
+__all__ = ["NearbyRanges"]
 
-GAPS_A_REQUEST = 32
-"""Requests of a batch barely wait for each other: up to 32 are under way at once. So a gap pays off only at a fraction
-of a lone request's cost."""
 _NEAR_BYTES = 2 << 10
 """Bytes that are read before and behind each range."""
 _MAX_REQUEST_BYTES = 64 << 20

@@ -37,8 +37,8 @@ from lading._core.storage.base import (
     unfinished,
 )
 from lading._core.storage.credentials import profile_options, refuse_no_credentials
+from lading._core.storage.fetch_plan import GAPS_A_REQUEST
 from lading._core.storage.forked import FORKED, relayed
-from lading._core.storage.nearby_ranges import GAPS_A_REQUEST
 from lading._core.storage.object_errors import (
     QUICK_RETRIES,
     holds_secret,

@@ -47,8 +47,8 @@ from lading._core.arrow.ipc import (
 )
 from lading._core.formats.base import ShardFile
 from lading._core.storage.base import Buffer, MappedFile, Mapper, OpenFile, store_errors
-from lading._core.storage.fetch_plan import plan_ranges
-from lading._core.storage.nearby_ranges import GAPS_A_REQUEST, NearbyRanges
+from lading._core.storage.fetch_plan import GAPS_A_REQUEST, plan_ranges
+from lading._core.storage.nearby_ranges import NearbyRanges
 from lading.errors import CorruptShard, DataError, UsageError, errors_at
 
 __all__ = ["Block", "Blocks", "Body", "find_blocks", "message_bytes", "next_message"]

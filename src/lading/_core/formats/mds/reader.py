@@ -39,10 +39,8 @@ from lading._core.formats.mds.lines import LineLayout, check_line_ends, first_li
 from lading._core.formats.mds.nulls import marks_of
 from lading._core.formats.mds.samples import Part, SampleLayout
 from lading._core.formats.mds.stored_schema import given_field, in_type, is_rearranged, written_schema
-from lading._core.storage.base import MappedFile, Mapper, OpenFile
 from lading._core.storage.fetch import Fetcher
-from lading._core.storage.fetch_plan import plan_ranges
-from lading._core.storage.nearby_ranges import GAPS_A_REQUEST, NearbyRanges
+from lading._core.storage.range_reader import RangeReader
 from lading._core.storage.unwrap import unwrapped
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
 from lading.limits import Limits, raised_by
@@ -84,116 +82,49 @@ class _Listed:
     options: ReadOptions
 
 
-class _Body:
-    """The uncompressed bytes of a file: mapped, in memory, read from an open file, or by range.
+def _opened(source: ShardFile, path: str, compression: str, listed: _Listed) -> RangeReader:
+    """Return the uncompressed bytes of a file, checked against its index entry.
 
-    Attributes:
-        path: path of the file.
-        size_bytes: size of the uncompressed file.
-        file: the file, if it is open, mapped or not.
-        mapped: the file, if it is mapped.
+    Raises:
+        SidecarMismatch: the size, or with `verify` a hash, differs from the index.
+        DataError, StoreError: it cannot be read.
     """
+    source = source if path == source.path else replace(source, path=path, info=None)
+    if compression:
+        reader = RangeReader(source.store, path, data=_unpacked(source, compression, listed))
+    else:
+        reader = RangeReader(source.store, path, source.info, mmap=listed.options.mmap)
+    size = reader.size_bytes
+    if listed.raw is not None and size != listed.raw.size_bytes:
+        raise SidecarMismatch("the size differs from what the index says", file=path,
+                              expected=f"{listed.raw.size_bytes} bytes", found=f"{size} bytes")  # fmt: skip
+    if listed.options.verify and listed.raw is not None:
+        starts = range(0, size, _MAX_REQUEST_BYTES)
+        _compare(path, listed.raw, (reader.read(at, min(_MAX_REQUEST_BYTES, size - at)) for at in starts))
+    return reader
 
-    def __init__(self, source: ShardFile, path: str, compression: str, listed: _Listed) -> None:
-        source = source if path == source.path else replace(source, path=path, info=None)
-        self.path, self._source = path, source
-        self.file: OpenFile | None = None
-        self.mapped: MappedFile | None = None
-        self._data: pa.Buffer | None = None
-        self._first: pa.Buffer | None = None
-        self._closed = False
-        store = source.store
-        if compression:
-            self._data = self._unpacked(compression, listed)
-        elif listed.options.mmap and isinstance(store, Mapper):
-            self.file = self.mapped = store.map(path)
-            self._data = self.mapped.buffer
-        elif isinstance(store, Mapper):
-            self.file = store.open_file(path)
-        size = self._size()
-        if listed.raw is not None and size != listed.raw.size_bytes:
-            raise SidecarMismatch("the size differs from what the index says", file=path,
-                                  expected=f"{listed.raw.size_bytes} bytes", found=f"{size} bytes")  # fmt: skip
-        self.size_bytes = size
-        if listed.options.verify and listed.raw is not None:
-            parts = [(at, min(_MAX_REQUEST_BYTES, size - at)) for at in range(0, size, _MAX_REQUEST_BYTES)]
-            _compare(path, listed.raw, (data for part in parts for data in self.read([part])))
 
-    def _size(self) -> int:
-        if self.file is not None:
-            return self.file.size_bytes
-        if self._data is not None:
-            return int(self._data.size)
-        self._source, info = self._source.pinned()
-        return info.size_bytes
-
-    def _unpacked(self, compression: str, listed: _Listed) -> pa.Buffer:
-        limits = self._source.limits
-        if listed.raw is not None and listed.raw.size_bytes > limits.shard_bytes:
-            raise limits.exceeded("shard_bytes", "a compressed shard is too large to be held", file=self.path,
-                                  found=listed.raw.size_bytes)  # fmt: skip
-        source, info = self._source.pinned()
-        [packed] = source.get_ranges([(0, info.size_bytes)])
-        if listed.options.verify and listed.packed is not None:
-            _compare(self.path, listed.packed, [packed])
-        with errors_at(file=self.path):
-            if listed.raw is None:
-                with raised_by("shard_bytes"):
-                    return pa.py_buffer(unpack_file(compression, packed, limits.shard_bytes, limits))
-            try:
-                return pa.py_buffer(unpack_file(compression, packed, listed.raw.size_bytes, limits))
-            except LimitExceeded as error:
-                if error.advice:  # of the memory that it takes
-                    raise
-                raise SidecarMismatch("the file unpacks to more than the index says", found=error.found,
-                                      expected=f"{listed.raw.size_bytes} bytes") from error  # fmt: skip
-
-    def read_ahead(self, length: int) -> None:
-        """Read the first bytes of a file that is read by range, and hold them for the next reads; 0 to hold none."""
-        self._first = None
-        if self.is_ranges and length:
-            [self._first] = self.read([(0, min(length, self.size_bytes))])
-
-    def read(self, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
-        """Return bytes of each `(offset, length)`. Raises UsageError if it was closed."""
-        self._check_open()
-        first = self._first
-        if first is not None and all(offset + length <= first.size for offset, length in ranges):
-            return [first.slice(offset, length) for offset, length in ranges]
-        if self._data is not None:
-            return [self._data.slice(offset, length) for offset, length in ranges]
-        if self.file is not None:
-            found = self.file.read_each([offset for offset, _ in ranges], [length for _, length in ranges])
-            return [pa.py_buffer(data) for data in found]
-        return [pa.py_buffer(data) for data in self._source.get_ranges(ranges)]
-
-    def one(self, offset: int, length: int) -> bytes:
-        """Return bytes of one range; fewer at the end of the file. Raises as `read`."""
-        self._check_open()
-        if self.file is not None:
-            data = self.file.read(offset, length)
-            self.file.check()
-            return data
-        return bytes(self.read([(offset, length)])[0])
-
-    @property
-    def is_ranges(self) -> bool:
-        """Return whether the bytes are read by range."""
-        return self.file is None and self._data is None
-
-    @property
-    def whole(self) -> pa.Buffer | None:
-        """Return all bytes, if in memory or mapped. Raises as `read`."""
-        self._check_open()
-        return self._data
-
-    def close(self) -> None:
-        """Close file, map and memory; later reads are errors."""
-        self.file, self.mapped, self._data, self._closed = None, None, None, True
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
+def _unpacked(source: ShardFile, compression: str, listed: _Listed) -> pa.Buffer:
+    """Return the decompressed bytes of a file."""
+    limits = source.limits
+    if listed.raw is not None and listed.raw.size_bytes > limits.shard_bytes:
+        raise limits.exceeded("shard_bytes", "a compressed shard is too large to be held", file=source.path,
+                              found=listed.raw.size_bytes)  # fmt: skip
+    source, info = source.pinned()
+    [packed] = source.get_ranges([(0, info.size_bytes)])
+    if listed.options.verify and listed.packed is not None:
+        _compare(source.path, listed.packed, [packed])
+    with errors_at(file=source.path):
+        if listed.raw is None:
+            with raised_by("shard_bytes"):
+                return pa.py_buffer(unpack_file(compression, packed, limits.shard_bytes, limits))
+        try:
+            return pa.py_buffer(unpack_file(compression, packed, listed.raw.size_bytes, limits))
+        except LimitExceeded as error:
+            if error.advice:  # of the memory that it takes
+                raise
+            raise SidecarMismatch("the file unpacks to more than the index says", found=error.found,
+                                  expected=f"{listed.raw.size_bytes} bytes") from error  # fmt: skip
 
 
 def _compare(path: str, file: EntryFile, parts: Iterator[pa.Buffer] | Sequence[pa.Buffer]) -> None:
@@ -230,7 +161,7 @@ class MdsReader(SampleReader):
         compression = _compression(source.path, entry)
         raw, zipped = (entry.raw, entry.packed) if entry else (None, None)
         walked = options.walk_lines and entry is not None and entry.raw_meta is not None
-        self._body = _Body(source, source.path, compression, _Listed(None if walked else raw, zipped, options))
+        self._body = _opened(source, source.path, compression, _Listed(None if walked else raw, zipped, options))
         with errors_at(file=source.path):
             if entry is None and not _is_mds(source.path):
                 raise UsageError("a shard of a split format is opened by its index", advice="Open the index.json.")
@@ -250,7 +181,7 @@ class MdsReader(SampleReader):
     def _walked(self, config: Config) -> tuple[NDArray[np.int64], Config]:
         """Return the starts of lines, and the end of the last, by scanning for line ends."""
         check_line_ends(config)
-        read, size = self._body.one, self._body.size_bytes
+        read, size = self._body.peek, self._body.size_bytes
         place = np.append(0, line_ends(read, size, config.newline.encode()))
         if int(place[-1]) != size:
             raise CorruptShard("the last line has no end", offset=int(place[-1]), found=f"{size} bytes")
@@ -264,9 +195,10 @@ class MdsReader(SampleReader):
         split = entry is not None and entry.raw_meta is not None
         head = _meta(self._source, entry, self._options) if split and entry is not None else self._body
         with errors_at(file=head.path):
-            head.read_ahead(_HEAD_BYTES + (4 * entry.samples if entry is not None else 0))
+            size = _HEAD_BYTES + (4 * entry.samples if entry is not None else 0)
+            head.expect([(0, min(size, head.size_bytes))])
             offset, text = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
-            head.read_ahead(0)
+            head.drop()
             if entry is None:
                 return offset, parse_config(parse_object(text) or {}, limits=self._source.limits)
         _check_header(head.path, len(offset) - 1, text, entry, self._source.limits)
@@ -296,7 +228,7 @@ class MdsReader(SampleReader):
         if config.format == "mds":
             return SampleLayout(config.columns)
         if config.format != "json":
-            [found] = self._body.read([(0, int(self._offset[0]))])
+            found = self._body.read(0, int(self._offset[0]))
             names = first_line(config)
             if bytes(found) != names:
                 raise SidecarMismatch("the first line has other names than the index says", offset=0,
@@ -342,7 +274,7 @@ class MdsReader(SampleReader):
         if not 0 <= row < len(self._place) - 1:
             raise IndexError(f"sample {row} of {len(self._place) - 1} in {self._path}")
         start, stop = self._place[row], self._place[row + 1]
-        data = self._body.one(start, stop - start)
+        data = self._body.peek(start, stop - start)
         if len(data) != stop - start:
             raise CorruptShard("the file became shorter while it was open", file=self._path, row=row, offset=start,
                                expected=f"{stop - start} bytes", found=len(data))  # fmt: skip
@@ -370,7 +302,7 @@ class MdsReader(SampleReader):
         return with_files(pa.schema(fields, metadata=self._written.metadata), self._files())
 
     def _field(self, name: str, *, views: bool) -> pa.Field:
-        refs = self._body.file is not None or (self._source.row_filter is not None and self._body.is_ranges)
+        refs = self._body.file is not None or (self._source.row_filter is not None and self._body.is_remote)
         own = self._layout.field(name, refs=refs, views=views)
         return given_field(own, self._written.field(name)) if name in self._written.names else own
 
@@ -470,20 +402,14 @@ class MdsReader(SampleReader):
             size = int((stop - start).sum())
             small = 0 < size < _READ_BYTES * len(rows)
             if not small or int(stop.max() - start.min()) != size:
-                return Part(body.file, start, stop, rows)
+                return Part(body, start, stop, rows)
             first = int(start.min())
             window = room_for(size)
             body.file.read_into([as_view(window)], first)
             return Part(window, start, stop, rows, first)
-        store = self._source.store
         if len(rows) and self._leaves_payload(schema):
-            return Part(NearbyRanges(store, body.read, int(start.min()), int(stop.max())), start, stop, rows)
-        gap = store.request_bytes // GAPS_A_REQUEST
-        plan = plan_ranges(start, stop - start, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
-        answers = body.read(plan.requests)
-        begins = np.cumsum([0, *(answer.size for answer in answers)])
-        at = begins[:-1][plan.request_of] + plan.offset_in if len(rows) else start
-        data = answers[0] if len(answers) == 1 else pa.py_buffer(b"".join(map(memoryview, answers)))
+            return Part(body.within(int(start.min()), int(stop.max())), start, stop, rows)
+        data, at = body.read_many(start, stop - start)
         return Part(data, at, at + stop - start, rows)
 
     def _leaves_payload(self, schema: pa.Schema) -> bool:
@@ -519,7 +445,7 @@ def read_meta(source: ShardFile, compression: str) -> tuple[int, int, int, Mappi
     Raises:
         DataError, StoreError: it cannot be read, or is invalid.
     """
-    body = _Body(source, source.path, compression, _Listed(None, None, ReadOptions(mmap=False)))
+    body = _opened(source, source.path, compression, _Listed(None, None, ReadOptions(mmap=False)))
     with errors_at(file=source.path):
         offset, text = _read_head(body, None, source.limits, split=True)
     return len(offset) - 1, int(offset[-1]), body.size_bytes, parse_object(text) or {}
@@ -533,15 +459,15 @@ def same_bytes(source: ShardFile, raw: str, packed: str, compression: str, liste
     Raises:
         DataError, StoreError: one of the two cannot be read, or the uncompressed one does not have the given size.
     """
-    plain = _Body(source, raw, "", _Listed(listed, None, ReadOptions(mmap=False)))
+    plain = _opened(source, raw, "", _Listed(listed, None, ReadOptions(mmap=False)))
     begin = at = 0
     window = pa.py_buffer(b"")
     for piece in _byte_ranges(source, packed, compression, listed):
         if at + piece.size > plain.size_bytes:
             return False
         if at + piece.size > begin + window.size:
-            part = at, min(max(_MAX_REQUEST_BYTES, piece.size), plain.size_bytes - at)
-            begin, [window] = at, plain.read([part])
+            size = min(max(_MAX_REQUEST_BYTES, piece.size), plain.size_bytes - at)
+            begin, window = at, plain.read(at, size)
         if not window.slice(at - begin, piece.size).equals(piece):
             return False
         at += piece.size
@@ -555,7 +481,7 @@ def _byte_ranges(source: ShardFile, path: str, compression: str, listed: EntryFi
         get_ranges = partial(source.store.get_ranges, path, version=info.version)
         yield from map(pa.py_buffer, unwrapped(get_ranges, path, compression, info.size_bytes, source.limits))
     else:
-        yield _Body(source, path, compression, _Listed(listed, None, ReadOptions(mmap=False))).whole
+        yield _opened(source, path, compression, _Listed(listed, None, ReadOptions(mmap=False))).whole
 
 
 def _check_header(path: str, samples: int, text: bytes, entry: Entry, limits: Limits) -> None:
@@ -587,7 +513,7 @@ def _compression(path: str, entry: Entry | None) -> str:
     return COMPRESSIONS.get(posixpath.splitext(path)[1][1:], "")
 
 
-def _meta(source: ShardFile, entry: Entry, options: ReadOptions) -> _Body:
+def _meta(source: ShardFile, entry: Entry, options: ReadOptions) -> RangeReader:
     """Return the `.meta` next to a split-format shard, or next to the file that this one replaces."""
     path, compression = source.place, _compression(source.place, entry)
     own, meta = (entry.packed, entry.packed_meta) if compression else (entry.raw, entry.raw_meta)
@@ -599,7 +525,7 @@ def _meta(source: ShardFile, entry: Entry, options: ReadOptions) -> _Body:
         path = meta_name(path, posixpath.splitext(path)[1] if compression else "")
     listed = _Listed(entry.raw_meta, entry.packed_meta, options)
     try:
-        return _Body(replace(source, store=source.place_store), path, compression, listed)
+        return _opened(replace(source, store=source.place_store), path, compression, listed)
     except NotFound as error:
         error.advice = "Read lines by their ends with --option walk_lines=true, without this file."
         raise
@@ -614,7 +540,7 @@ def _is_mds(path: str) -> bool:
     return ".mds" in posixpath.basename(path).lower()
 
 
-def _read_head(head: _Body, size: int | None, limits: Limits, *, split: bool) -> tuple[NDArray[np.int64], bytes]:
+def _read_head(head: RangeReader, size: int | None, limits: Limits, *, split: bool) -> tuple[NDArray[np.int64], bytes]:
     """Return the starts and ends of samples in `size` bytes, or in as many as they say, and the JSON after them.
 
     Raises:
@@ -623,13 +549,13 @@ def _read_head(head: _Body, size: int | None, limits: Limits, *, split: bool) ->
     """
     if head.size_bytes < 4:  # noqa: PLR2004 - bytes of the count
         raise CorruptShard("the file is too short for a count of samples", found=f"{head.size_bytes} bytes")
-    [data] = head.read([(0, 4)])
+    data = head.read(0, 4)
     count = int(np.frombuffer(data, "<u4")[0])
     end = 4 * (count + 2)
     if end > head.size_bytes:
         raise CorruptShard("the file is too short for the places of its samples", offset=4,
                            expected=f"{count + 1} numbers", found=f"{head.size_bytes} bytes")  # fmt: skip
-    [data] = head.read([(4, 4 * (count + 1))])
+    data = head.read(4, 4 * (count + 1))
     offset = np.frombuffer(data, "<u4").copy()  # not through the map: touching lost pages kills the process
     size = int(offset[-1]) if size is None else size
     stop = head.size_bytes if split else int(offset[0])
@@ -646,7 +572,7 @@ def _read_head(head: _Body, size: int | None, limits: Limits, *, split: bool) ->
                            found=int(offset[-1]))  # fmt: skip
     if stop - end > limits.index_bytes:
         raise limits.exceeded("index_bytes", "what the shard says of itself is too large", offset=end, found=stop - end)
-    [text] = head.read([(end, stop - end)])
+    text = head.read(end, stop - end)
     limits.check_values(text, offset=end)
     return offset, bytes(text)
 

@@ -39,17 +39,14 @@ from lading._core.features.types import Sequence as ListOf
 from lading._core.formats.local_values import local_values
 from lading._core.formats.mds.index import NUMBERS, Column
 from lading._core.formats.mds.nulls import marks_of
-from lading._core.storage.base import MappedFile, OpenFile
-from lading._core.storage.fetch_plan import plan_ranges
-from lading._core.storage.nearby_ranges import NearbyRanges
-from lading._core.storage.windows import BUFFER_BYTES, read_together
+from lading._core.storage.base import MappedFile
+from lading._core.storage.range_reader import NEAR_BYTES, RangeReader
 from lading.errors import CorruptShard, DataError, LadingError, errors_at
 
 __all__ = ["TEXTS", "Part", "SampleLayout", "text_column"]
 
 _CODES = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q",
           "f2": "e", "f4": "f", "f8": "d"}  # fmt: skip
-_GAP_BYTES, _ALL_BYTES = 8 << 10, 1 << 62
 TEXTS = ("str", "json", "str_int", "str_float", "str_decimal")
 _FEATURES: dict[str, Feature] = {
     "str": Text(), "json": Json(), "bytes": Bytes(), "png": Image(), "jpeg": Image(),
@@ -58,7 +55,7 @@ _FEATURES: dict[str, Feature] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Samples in memory, in a mapped file, in an open one, or in a remote one.
+    """Samples in memory, or in a file.
 
     Attributes:
         data: source of their bytes: memory that begins at `base`, or a file of which only the wanted bytes are read.
@@ -68,7 +65,7 @@ class Part:
         base: first byte in memory.
     """
 
-    data: pa.Buffer | OpenFile | NearbyRanges
+    data: pa.Buffer | RangeReader
     start: NDArray[np.int64]
     stop: NDArray[np.int64]
     rows: NDArray[np.int64]
@@ -78,11 +75,7 @@ class Part:
         """Return memory with ranges of the samples, and the start of each range there."""
         if isinstance(self.data, pa.Buffer):
             return self.data, offset - self.base
-        if isinstance(self.data, NearbyRanges):
-            return self.data.find(offset, length)
-        plan = plan_ranges(offset, length, max_gap_bytes=_GAP_BYTES, max_request_bytes=BUFFER_BYTES)
-        [found], _, at = read_together(self.data, plan, _ALL_BYTES)
-        return found, at
+        return self.data.read_many(offset, length, near_bytes=NEAR_BYTES)
 
 
 class SampleLayout:

@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from lading._core.formats.base import ShardFile
 from lading._core.storage.base import MappedFile, Mapper, OpenFile, native_path, store_errors
-from lading._core.storage.fetch_plan import plan_ranges
+from lading._core.storage.fetch_plan import GAPS_A_REQUEST, plan_ranges
 from lading._core.storage.local import LocalStore
-from lading._core.storage.nearby_ranges import GAPS_A_REQUEST
 from lading.errors import CorruptShard, LadingError
 
 __all__ = ["FOREIGN", "KEPT_BYTES", "TAIL_BYTES", "Input", "damage", "damaged", "open_input"]

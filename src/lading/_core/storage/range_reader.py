@@ -1,0 +1,361 @@
+"""Read ranges of one file: neighbours in one request, ahead of what comes, and held within a bound of the process.
+
+All readers of files of a remote store together hold 64 MiB, or what one of them was told to expect. The reader that was
+not used for the longest time forgets all that it holds.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from copy import copy
+from threading import Lock
+from typing import TypeAlias
+from weakref import ref
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lading._core.arrow.byte_ranges import as_view, room_for
+from lading._core.storage.base import Buffer, FileInfo, MappedFile, Mapper, OpenFile, Store
+from lading._core.storage.fetch_plan import GAPS_A_REQUEST, plan_ranges
+from lading._core.storage.windows import BUFFER_BYTES, read_together
+from lading.errors import UsageError
+
+__all__ = ["MOST_HELD_BYTES", "NEAR_BYTES", "RangeReader"]
+
+MOST_HELD_BYTES = 64 << 20
+"""Bytes of remote files that the readers of a process hold."""
+NEAR_BYTES = 2 << 10
+"""Bytes that are read before and behind small ranges, because they are often wanted next."""
+_MAX_REQUEST_BYTES = 64 << 20
+_LOCAL_GAP_BYTES = 8 << 10
+"""A gap in a local file that costs as much to read as another call."""
+_ALL_BYTES = 1 << 62
+
+
+class RangeReader:
+    """A file in the version that was seen: mapped, open, in memory, or read by range. Threads may share it.
+
+    Args:
+        store: the store of the file.
+        path: its path in the store; also its name in errors.
+        info: its size and version, if they are known.
+        mmap: map the file, if the store can.
+        data: the bytes of the file, if they are in memory already.
+
+    Attributes:
+        path: see above.
+        size_bytes: size of the file.
+        version: its version; empty if it is unknown.
+        file: the file, if it is open, mapped or not.
+        mapped: the file, if it is mapped.
+
+    Raises:
+        NotFound, StoreError: the file is missing, or is not a file.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        info: FileInfo | None = None,
+        *,
+        mmap: bool = False,
+        data: pa.Buffer | None = None,
+    ) -> None:
+        self.path, self.version, self._store, self._data = path, "", store, data
+        self.file: OpenFile | None = None
+        self.mapped: MappedFile | None = None
+        self._closed = False
+        if data is not None:
+            self.size_bytes = int(data.size)
+        elif isinstance(store, Mapper):
+            if mmap:
+                self.file = self.mapped = store.map(path)
+                self._data = self.mapped.buffer
+            else:
+                self.file = store.open_file(path)
+            self.size_bytes = self.file.size_bytes
+        else:
+            known = store.head(path) if info is None else info
+            self.size_bytes, self.version = known.size_bytes, known.version
+        self._bounds = 0, self.size_bytes
+        self._held, self._lock = _Held(), Lock()
+
+    def within(self, start: int, stop: int) -> RangeReader:
+        """Return a reader of the same file that holds ranges of its own, and reads near bytes in these bounds alone."""
+        made = copy(self)
+        made._bounds = start, stop  # noqa: SLF001 - of this class
+        made._held, made._lock = _Held(), Lock()  # noqa: SLF001
+        return made
+
+    @property
+    def is_remote(self) -> bool:
+        """Return whether the bytes are read by range."""
+        return self.file is None and self._data is None
+
+    @property
+    def whole(self) -> pa.Buffer | None:
+        """Return all bytes, if in memory or mapped. Raises UsageError if the reader was closed."""
+        self._check_open()
+        return self._data
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the bytes of a remote file that are held."""
+        return self._held.nbytes
+
+    @property
+    def gap_bytes(self) -> int:
+        """Return the bytes of a remote file that cost as much as another request next to others."""
+        return self._store.request_bytes // GAPS_A_REQUEST
+
+    def peek(self, offset: int, length: int) -> bytes:
+        """Return the bytes of a small range; fewer at the end of a local file. A map is read, not touched.
+
+        Raises:
+            UsageError: the reader was closed.
+            CorruptShard: the size of a local file has changed.
+        """
+        file = self.file
+        if file is None:
+            return bytes(self.read(offset, length))
+        data = file.read(offset, length)
+        file.check()
+        return data
+
+    def read(self, offset: int, length: int) -> pa.Buffer:
+        """Return the bytes of a range inside the file. Raises as `peek`."""
+        self._check_open()
+        file, data = self.file, self._data  # another thread may close
+        if file is not None:
+            file.check()
+        if data is not None:
+            return data.slice(offset, length)
+        if file is not None:
+            data = room_for(length)
+            file.read_into([as_view(data)], offset)
+            return data
+        held = self.held(offset, length)
+        return pa.py_buffer(self._request([(offset, length)])[0]) if held is None else held
+
+    def held(self, offset: int, length: int) -> pa.Buffer | None:
+        """Return the bytes of a range of a remote file if they are held."""
+        with self._lock:
+            [which], [begin] = self._held.find(np.array([offset]), np.array([length]))
+            return None if which < 0 else self._held.use(int(which)).slice(int(begin), length)
+
+    def read_many(
+        self, offset: NDArray[np.int64], length: NDArray[np.int64], *, near_bytes: int = 0
+    ) -> tuple[pa.Buffer, NDArray[np.int64]]:
+        """Return memory with all ranges, and the start of each range there.
+
+        With `near_bytes`, so many bytes before and behind each range of a remote file are read too. All of them are
+        held, and not read again. Raises as `read`.
+        """
+        self._check_open()
+        file, whole = self.file, self._data
+        if whole is not None:
+            return whole, offset
+        if file is not None:
+            plan = plan_ranges(offset, length, max_gap_bytes=_LOCAL_GAP_BYTES, max_request_bytes=BUFFER_BYTES)
+            [found], _, at = read_together(file, plan, _ALL_BYTES)
+            return found, at
+        if not near_bytes:
+            data, _, begin, places = self._requested(offset, length)
+            return data, places if len(begin) else offset
+        while True:
+            with self._lock:
+                which, places = self._held.find(offset, length)
+                rows = np.flatnonzero((which < 0) & (length > 0))
+                if not len(rows):
+                    return self._held.joined(which, places, offset, length)
+            start, stop = self._bounds
+            first = np.maximum(offset[rows] - near_bytes, min(start, int(offset[rows].min())))
+            ends = offset[rows] + length[rows]
+            last = np.minimum(ends + near_bytes, max(stop, int(ends.max())))
+            data, requests, begin, _ = self._requested(first, last - first)
+            with self._lock:
+                self._hold([(data, *requests, begin)])
+
+    def expect(self, ranges: Sequence[tuple[int, int]], gap_bytes: int | None = None) -> list[tuple[int, int]]:
+        """Fetch the ranges of a remote file that are read next, and hold them; return the `(offset, length)` fetched.
+
+        Neighbours are fetched together, what is held already is not fetched. Ranges of more than 64 MiB are not fetched
+        here.
+        """
+        if not self.is_remote:
+            return []
+        with self._lock:
+            missing = [part for offset, length in ranges for part in self._held.missing(offset, offset + length)]
+        starts, stops = np.array(missing, np.int64).reshape(-1, 2).T
+        gap = self.gap_bytes if gap_bytes is None else gap_bytes
+        plan = plan_ranges(starts, stops - starts, max_gap_bytes=gap, max_request_bytes=_MAX_REQUEST_BYTES)
+        requests = [request for request in plan.requests if request[1]]
+        if 0 < sum(length for _, length in requests) <= MOST_HELD_BYTES:
+            self.fetch(requests)
+        return requests
+
+    def fetch(self, requests: Sequence[tuple[int, int]]) -> None:
+        """Read these `(offset, length)` of a remote file, a request each, and hold them."""
+        answers = [pa.py_buffer(data) for data in self._request(requests)]
+        zero = np.zeros(1, np.int64)
+        with self._lock:
+            self._hold([
+                (data, np.array([offset]), np.array([length]), zero)
+                for (offset, length), data in zip(requests, answers, strict=True)
+            ])  # fmt: skip
+
+    def drop(self) -> None:
+        """Forget what is held."""
+        with self._lock:
+            self._held = _Held()
+
+    def close(self) -> None:
+        """Close file, map and memory; later reads are errors. Buffers stay valid."""
+        self._closed = True  # first: a thread that finds no file must know why
+        self.file, self.mapped, self._data = None, None, None
+        self.drop()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
+
+    def _request(self, ranges: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
+        self._check_open()
+        return self._store.get_ranges(self.path, ranges, self.version)
+
+    def _requested(
+        self, offset: NDArray[np.int64], length: NDArray[np.int64]
+    ) -> tuple[pa.Buffer, tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64], NDArray[np.int64]]:
+        """Return memory with ranges; the start and length of each request, its start there, and that of each range."""
+        plan = plan_ranges(offset, length, max_gap_bytes=self.gap_bytes, max_request_bytes=_MAX_REQUEST_BYTES)
+        answers = self._request(plan.requests)
+        begin = np.cumsum(plan.length) - plan.length
+        data = pa.py_buffer(answers[0] if len(answers) == 1 else b"".join(map(memoryview, answers)))
+        return data, (plan.offset, plan.length), begin, begin[plan.request_of] + plan.offset_in
+
+    def _hold(self, parts: list[_Part]) -> None:
+        """Hold what was read, and forget what was not used for long."""
+        for part in parts:
+            self._held.add(*part)
+        self._held.shrink(MOST_HELD_BYTES, len(parts))
+        _PROCESS.note(self, self._held.nbytes)
+
+    def _drop_if_idle(self) -> None:
+        if self._lock.acquire(blocking=False):
+            try:
+                self._held = _Held()
+            finally:
+                self._lock.release()
+
+
+_Part: TypeAlias = tuple[pa.Buffer, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""Memory; offset in the file and length of each range in it; start of each there."""
+
+
+class _Held:
+    """Ranges of a file in memory; the buffer that was not used for the longest time comes first.
+
+    Attributes:
+        nbytes: bytes of all buffers.
+    """
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._buffers: OrderedDict[int, pa.Buffer] = OrderedDict()
+        self._next = 0
+        self._ranges = np.zeros((4, 0), np.int64)
+        """Start and stop of each range, both ascending; number of its buffer, and start there."""
+
+    def add(
+        self, data: pa.Buffer, offset: NDArray[np.int64], length: NDArray[np.int64], begin: NDArray[np.int64]
+    ) -> None:
+        """Add ranges that a buffer holds; those that are inside others are not looked up any more."""
+        number, self._next = self._next, self._next + 1
+        more = np.array([offset, offset + length, np.full(len(offset), number), begin])
+        every = np.concatenate([self._ranges, more], axis=1)
+        every = every[:, np.lexsort((-every[1], every[0]))]
+        reach = np.maximum.accumulate(every[1])
+        self._ranges = every[:, np.append(True, every[1][1:] > reach[:-1])]
+        self._buffers[number] = data
+        self.nbytes += data.size
+
+    def find(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of the buffer with each range, −1 if none holds it whole, and its start there."""
+        starts, stops, number, begin = self._ranges
+        if not len(starts):
+            return np.full(len(offset), -1), np.zeros(len(offset), np.int64)
+        owner = np.maximum(np.searchsorted(starts, offset, "right") - 1, 0)
+        held = (starts[owner] <= offset) & (offset + length <= stops[owner])
+        return np.where(held, number[owner], -1), np.where(held, begin[owner] + offset - starts[owner], 0)
+
+    def missing(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts `[start, stop)` of a range that are not held."""
+        for begin, end in self._ranges[:2].T.tolist():
+            if end > start and begin < stop:
+                if start < begin:
+                    yield start, begin
+                start = max(start, end)
+        if start < stop:
+            yield start, stop
+
+    def use(self, number: int) -> pa.Buffer:
+        """Return a buffer, as the one used last."""
+        self._buffers.move_to_end(number)
+        return self._buffers[number]
+
+    def joined(
+        self, which: NDArray[np.int64], begin: NDArray[np.int64], offset: NDArray[np.int64], length: NDArray[np.int64]
+    ) -> tuple[pa.Buffer, NDArray[np.int64]]:
+        """Return one buffer with ranges that were found, and the start of each there."""
+        numbers = np.unique(which[which >= 0]).tolist()
+        if not numbers:
+            return pa.py_buffer(b""), begin
+        if len(numbers) > 1:
+            sizes = {number: data.size for number, data in self._buffers.items()}
+            starts = dict(zip(sizes, (np.cumsum([*sizes.values()]) - [*sizes.values()]).tolist(), strict=True))
+            data = pa.py_buffer(b"".join(map(memoryview, self._buffers.values())))
+            self._ranges[3] += [starts[number] for number in self._ranges[2].tolist()]
+            self._ranges[2] = numbers[0]
+            self._buffers = OrderedDict({numbers[0]: data})
+            begin = self.find(offset, length)[1]
+        return self.use(numbers[0]), begin
+
+    def shrink(self, most_bytes: int, keep: int) -> None:
+        """Forget the least recently used buffers until the others are small enough; keep so many in any case."""
+        gone = []
+        while len(self._buffers) > keep and self.nbytes > most_bytes:
+            number, data = self._buffers.popitem(last=False)
+            self.nbytes -= data.size
+            gone.append(number)
+        if gone:
+            self._ranges = self._ranges[:, ~np.isin(self._ranges[2], gone)]
+
+
+class _Process:
+    """The readers of this process that hold ranges, the one that read least recently first."""
+
+    def __init__(self) -> None:
+        self._sizes: OrderedDict[ref[RangeReader], int] = OrderedDict()
+        self._lock = Lock()
+
+    def note(self, reader: RangeReader, size: int) -> None:
+        """Note how much a reader holds that read just now; if all hold too much, others forget theirs."""
+        too_many: list[ref[RangeReader]] = []
+        with self._lock:
+            for gone in [each for each in self._sizes if each() is None]:
+                del self._sizes[gone]
+            self._sizes[ref(reader)] = size
+            self._sizes.move_to_end(ref(reader))
+            while len(self._sizes) > 1 and sum(self._sizes.values()) > MOST_HELD_BYTES:
+                too_many.append(self._sizes.popitem(last=False)[0])
+        for each in too_many:
+            other = each()
+            if other is not None:
+                other._drop_if_idle()  # noqa: SLF001 - of this module
+
+
+_PROCESS = _Process()
