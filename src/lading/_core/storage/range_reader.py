@@ -6,9 +6,12 @@ not used for the longest time forgets all that it holds.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import os
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from copy import copy
+from functools import partial
 from threading import Lock
 from typing import TypeAlias
 from weakref import ref
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 from lading._core.arrow.byte_ranges import as_view, room_for
 from lading._core.storage.base import Buffer, FileInfo, MappedFile, Mapper, OpenFile, Store
 from lading._core.storage.fetch_plan import GAPS_A_REQUEST, plan_ranges
+from lading._core.storage.threads import Threads
 from lading._core.storage.windows import BUFFER_BYTES, read_together
 from lading.errors import UsageError
 
@@ -32,6 +36,8 @@ NEAR_BYTES = 2 << 10
 _MAX_REQUEST_BYTES = 64 << 20
 _LOCAL_GAP_BYTES = 8 << 10
 """A gap in a local file that costs as much to read as another call."""
+_MOST_WINDOWS = 3
+"""Windows under way at once."""
 _ALL_BYTES = 1 << 62
 
 
@@ -83,12 +89,19 @@ class RangeReader:
             self.size_bytes, self.version = known.size_bytes, known.version
         self._bounds = 0, self.size_bytes
         self._held, self._lock = _Held(), Lock()
+        self._windows: deque[Future[Buffer]] = deque()
+        """Windows that are under way, one behind the other."""
+        self._window = 0, 0
+        """Start of the first of them, and end of the last one."""
+        self._threads: Threads | None = None
+        self._process = os.getpid()
 
     def within(self, start: int, stop: int) -> RangeReader:
         """Return a reader of the same file that holds ranges of its own, and reads near bytes in these bounds alone."""
         made = copy(self)
         made._bounds = start, stop  # noqa: SLF001 - of this class
         made._held, made._lock = _Held(), Lock()  # noqa: SLF001
+        made._windows, made._threads = deque(), None  # noqa: SLF001
         return made
 
     @property
@@ -208,6 +221,45 @@ class RangeReader:
                 for (offset, length), data in zip(requests, answers, strict=True)
             ])  # fmt: skip
 
+    def ahead(self, start: int, size: int, count: int) -> None:
+        """Have so many windows of this size under way, one behind the other, from a place on; `window` takes them.
+
+        One thread walks over a file. A forked child has none of the threads: there, windows are read as they are taken.
+        """
+        if self._process != os.getpid():
+            return
+        if start != self._window[0] or not self._windows:
+            self._forget_windows(start)
+        if self._threads is None:
+            self._threads = Threads(_MOST_WINDOWS, "lading-window")
+        while len(self._windows) < count and self._window[1] < self._bounds[1]:
+            self._windows.append(self._threads.submit(partial(self._read_window, self._window[1], size)))
+            self._window = self._window[0], self._window[1] + size
+
+    def window(self, start: int, size: int) -> Buffer:
+        """Return the window under way that begins here, else so many bytes as are inside the bounds; empty at the end.
+
+        The window is not held.
+        """
+        if self._process != os.getpid():
+            return self._read_window(start, size)
+        if start != self._window[0] or not self._windows:
+            self._forget_windows(start)
+            return self._read_window(start, size)
+        data = self._windows.popleft().result()
+        self._window = start + len(data), self._window[1]
+        return data
+
+    def _forget_windows(self, start: int) -> None:
+        for window in self._windows:
+            window.cancel()
+        self._windows.clear()
+        self._window = start, start
+
+    def _read_window(self, start: int, size: int) -> Buffer:
+        size = min(size, self._bounds[1] - start)
+        return self._request([(start, size)])[0] if size > 0 else b""
+
     def drop(self) -> None:
         """Forget what is held."""
         with self._lock:
@@ -217,6 +269,8 @@ class RangeReader:
         """Close file, map and memory; later reads are errors. Buffers stay valid."""
         self._closed = True  # first: a thread that finds no file must know why
         self.file, self.mapped, self._data = None, None, None
+        if self._threads is not None:
+            self._threads.stop()
         self.drop()
 
     def _check_open(self) -> None:

@@ -12,13 +12,10 @@ about twice what it used. A compressed file is read forward once.
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from posixpath import normpath
 from typing import Literal, TypeAlias
 
@@ -43,9 +40,9 @@ from lading._core.formats.webdataset.headers import (
 )
 from lading._core.formats.webdataset.samples import same_sample
 from lading._core.formats.webdataset.scan import scan
-from lading._core.storage.base import Buffer, Mapper, OpenFile
+from lading._core.storage.base import FileInfo, Mapper, OpenFile
 from lading._core.storage.concurrent import is_remote
-from lading._core.storage.threads import Threads
+from lading._core.storage.range_reader import RangeReader
 from lading._core.storage.unwrap import unwrapped
 from lading.errors import CorruptShard, LimitExceeded, errors_at
 
@@ -371,8 +368,9 @@ class Walk:
         size, count, window = _FIRST_WINDOW, 0, Window(np.zeros(0, np.uint8), self.cursor.at, total)
         taken = 0  # large windows, one behind the other
         waiting: list[Headers] = []  # the members of a window, until the next windows are asked for
-        with Threads(_WINDOWS_AHEAD, "lading-window") as threads:
-            ahead = _Ahead(self._tar.source, total, threads)
+        source = self._tar.source
+        info = FileInfo(source.path, self._tar.entry.size_bytes, source.info.version if source.info else "")
+        with closing(RangeReader(source.store, source.path, info).within(0, total)) as reader:
             while not self.cursor.done:
                 at = self.cursor.at
                 if self.cursor.need or at >= window.stop:
@@ -383,14 +381,14 @@ class Walk:
                     near = recent is not None and at < total and at - window.stop <= size // 2
                     start = stop = window.stop if near else at
                     if near and size == _LARGE_WINDOW:
-                        ahead.ask(start, size, min(taken - 1, _WINDOWS_AHEAD))
+                        reader.ahead(start, size, min(taken - 1, _WINDOWS_AHEAD))
                         taken += 1
                     else:
                         taken = 0
                     yield from _taken(waiting)
                     parts = [window.data[at - window.base :]] if at < start else []
                     while stop == start or start < stop < min(self.cursor.need, total):
-                        data = ahead.take(stop, max(self.cursor.need - stop, size))
+                        data = reader.window(stop, max(self.cursor.need - stop, size))
                         parts.append(_as_array(data))
                         if not parts[-1].size:
                             break
@@ -426,55 +424,6 @@ class Walk:
 
 def _cut_stream(at: int, end: int, total: int) -> CorruptShard:
     return CorruptShard("a member is cut", offset=at, expected=f"data up to {end}", found=f"the end at {total}")
-
-
-class _Ahead:
-    """Windows of a remote tar, some of them requested before they are taken.
-
-    A forked child has none of the threads: there, windows are read as they are taken.
-
-    Args:
-        source: the tar.
-        total: end of what is read.
-        threads: make the requests.
-    """
-
-    def __init__(self, source: ShardFile, total: int, threads: Threads) -> None:
-        self._source, self._total, self._threads = source, total, threads
-        self._start = self._stop = 0
-        self._answers: deque[Future[Buffer]] = deque()
-        self._process = os.getpid()
-
-    def ask(self, start: int, size: int, count: int) -> None:
-        """Have this number of windows of this size under way, one behind the other, from a place on."""
-        if self._process != os.getpid():
-            return
-        if start != self._start or not self._answers:
-            self._drop(start)
-        while len(self._answers) < count and self._stop < self._total:
-            self._answers.append(self._threads.submit(partial(self._read, self._stop, size)))
-            self._stop += size
-
-    def take(self, start: int, size: int) -> Buffer:
-        """Return the window that begins here, of another size if it is under way; empty at the end."""
-        if self._process != os.getpid():
-            return self._read(start, size)
-        if start != self._start or not self._answers:
-            self._drop(start)
-            return self._read(start, size)
-        data = self._answers.popleft().result()
-        self._start += len(data)
-        return data
-
-    def _drop(self, start: int) -> None:
-        for answer in self._answers:
-            answer.cancel()
-        self._answers.clear()
-        self._start = self._stop = start
-
-    def _read(self, start: int, size: int) -> Buffer:
-        size = min(size, self._total - start)
-        return self._source.get_ranges([(start, size)])[0] if size > 0 else b""
 
 
 def _taken(waiting: list[Headers]) -> Iterator[Headers]:
