@@ -156,9 +156,13 @@ class RangeReader:
 
     def held(self, offset: int, length: int) -> pa.Buffer | None:
         """Return the bytes of a range of a remote file if they are held."""
+        found = self.held_from(offset)
+        return None if found is None or found.size < length else found.slice(0, length)
+
+    def held_from(self, offset: int) -> pa.Buffer | None:
+        """Return the bytes of a remote file from a place on, as far as they are held together; None if none are."""
         with self._lock:
-            [which], [begin] = self._held.find(np.array([offset]), np.array([length]))
-            return None if which < 0 else self._held.use(int(which)).slice(int(begin), length)
+            return self._held.from_place(offset)
 
     def read_many(
         self, offset: NDArray[np.int64], length: NDArray[np.int64], *, near_bytes: int = 0
@@ -211,8 +215,8 @@ class RangeReader:
             self.fetch(requests)
         return requests
 
-    def fetch(self, requests: Sequence[tuple[int, int]]) -> None:
-        """Read these `(offset, length)` of a remote file, a request each, and hold them."""
+    def fetch(self, requests: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        """Return these `(offset, length)` of a remote file, a request each, and hold them."""
         answers = [pa.py_buffer(data) for data in self._request(requests)]
         zero = np.zeros(1, np.int64)
         with self._lock:
@@ -220,6 +224,7 @@ class RangeReader:
                 (data, np.array([offset]), np.array([length]), zero)
                 for (offset, length), data in zip(requests, answers, strict=True)
             ])  # fmt: skip
+        return answers
 
     def ahead(self, start: int, size: int, count: int) -> None:
         """Have so many windows of this size under way, one behind the other, from a place on; `window` takes them.
@@ -336,6 +341,9 @@ class _Held:
         self._ranges = every[:, np.append(True, every[1][1:] > reach[:-1])]
         self._buffers[number] = data
         self.nbytes += data.size
+        if self._ranges.shape[1] < every.shape[1]:
+            for gone in set(self._buffers) - set(self._ranges[2].tolist()):
+                self.nbytes -= self._buffers.pop(gone).size
 
     def find(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the number of the buffer with each range, −1 if none holds it whole, and its start there."""
@@ -345,6 +353,15 @@ class _Held:
         owner = np.maximum(np.searchsorted(starts, offset, "right") - 1, 0)
         held = (starts[owner] <= offset) & (offset + length <= stops[owner])
         return np.where(held, number[owner], -1), np.where(held, begin[owner] + offset - starts[owner], 0)
+
+    def from_place(self, offset: int) -> pa.Buffer | None:
+        """Return the rest of the range that holds a byte; its buffer is the one used last."""
+        starts, stops, number, begin = self._ranges
+        owner = int(np.searchsorted(starts, offset, "right")) - 1
+        if owner < 0 or offset >= stops[owner]:
+            return None
+        data = self.use(int(number[owner]))
+        return data.slice(int(begin[owner] + offset - starts[owner]), int(stops[owner]) - offset)
 
     def missing(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Yield the parts `[start, stop)` of a range that are not held."""

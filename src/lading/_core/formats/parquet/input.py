@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import io
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from threading import Lock, RLock
-from weakref import ref
+from threading import Lock
 
-import numpy as np
 import pyarrow as pa
 
+from lading._core.arrow.byte_ranges import as_view
 from lading._core.formats.base import ShardFile
 from lading._core.storage.base import MappedFile, Mapper, OpenFile, native_path, store_errors
-from lading._core.storage.fetch_plan import GAPS_A_REQUEST, plan_ranges
 from lading._core.storage.local import LocalStore
+from lading._core.storage.range_reader import MOST_HELD_BYTES, RangeReader
 from lading.errors import CorruptShard, LadingError
 
 __all__ = ["FOREIGN", "KEPT_BYTES", "TAIL_BYTES", "Input", "damage", "damaged", "open_input"]
@@ -29,7 +26,7 @@ TAIL_BYTES = 64 << 10
 """Bytes fetched from the end of a remote file at once; nearly every footer fits."""
 _GAP_BYTES = 1 << 20
 """Bytes fetched in vain rather than with another request."""
-KEPT_BYTES = 64 << 20
+KEPT_BYTES = MOST_HELD_BYTES
 """Bytes of a remote file that are kept in memory."""
 _ZEROS = memoryview(bytes(1 << 20))
 
@@ -48,7 +45,7 @@ class Input:
         self,
         source: ShardFile,
         handle: pa.NativeFile,
-        remote: _Blocks | None = None,
+        remote: _Cursor | None = None,
         file: OpenFile | None = None,
         mapped: MappedFile | None = None,
     ) -> None:
@@ -124,7 +121,7 @@ def open_input(source: ShardFile, *, mmap: bool) -> Input:
     if isinstance(store, LocalStore):
         with store_errors(path):
             return Input(source, pa.OSFile(native_path(path)), file=store.open_file(path))
-    remote = _Blocks(replace(source, info=info), info.size_bytes)
+    remote = _Cursor(RangeReader(store, path, info))
     return Input(source, pa.PythonFile(remote, mode="r"), remote)
 
 
@@ -152,20 +149,16 @@ def damaged(error: Exception, path: str, what: str = "") -> LadingError:
     )  # fmt: skip
 
 
-class _Blocks(io.RawIOBase):
-    """A file of a store with a cursor, read in blocks that are larger than the request.
+class _Cursor(io.RawIOBase):
+    """A remote file with a cursor, read in blocks that are larger than the request."""
 
-    At most 64 MiB are kept, of all such files together; the least recently used block, or file, is dropped first.
-    """
-
-    def __init__(self, source: ShardFile, size_bytes: int) -> None:
-        self._source, self._size = source, size_bytes
-        self.gap_bytes = source.store.request_bytes // GAPS_A_REQUEST
+    def __init__(self, reader: RangeReader) -> None:
+        self._reader, self._size = reader, reader.size_bytes
+        self.gap_bytes = reader.gap_bytes
         self._holes: list[tuple[int, int, bytes]] = []
-        self._kept: OrderedDict[int, memoryview] = OrderedDict()
         self._expected: list[tuple[int, int]] = []
         self._block_bytes = TAIL_BYTES
-        self._lock = RLock()
+        self._lock = Lock()
         self._at = 0
 
     def readable(self) -> bool:
@@ -186,34 +179,18 @@ class _Blocks(io.RawIOBase):
         parts = []
         with self._lock:
             while self._at < stop:
-                begin, data = self._block(self._at)
-                parts.append(data[self._at - begin : stop - begin])
+                parts.append(self._from(self._at)[: stop - self._at])
                 self._at += len(parts[-1])
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
-    def drop(self) -> None:
-        """Forget what is kept, unless the file is being read."""
-        if self._lock.acquire(blocking=False):
-            try:
-                self._kept.clear()
-            finally:
-                self._lock.release()
-
     def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Fetch these ranges now, in few requests, if they may be kept; else block by block when they are read."""
+        """Fetch these ranges now, in few requests, if they may be held; else block by block when they are read."""
         there = [part for start, stop in ranges for part in self._without_holes(start, stop)]
-        with self._lock:
-            there = [part for start, stop in there for part in self._not_kept(start, stop)]
-        starts = np.array([start for start, _ in there], np.int64)
-        lengths = np.array([stop - start for start, stop in there], np.int64)
         gap = self.gap_bytes if self._holes else _GAP_BYTES
-        plan = plan_ranges(starts, lengths, max_gap_bytes=gap, max_request_bytes=KEPT_BYTES)
-        self._expected = [(start, start + length) for start, length in plan.requests if length]
+        with self._lock:  # who reads them meanwhile waits for the answers
+            self._expected = self._reader.expect([(start, stop - start) for start, stop in there], gap)
         # Two blocks of each range may be in use: for decoding, and for reading page headers.
         self._block_bytes = max(_GAP_BYTES // 4, KEPT_BYTES // 2 // max(len(ranges), 1))
-        if 0 < sum(stop - start for start, stop in self._expected) <= KEPT_BYTES:
-            with self._lock:
-                self._fetch(self._expected)
 
     def leave_out(self, holes: Sequence[tuple[int, int, bytes]]) -> None:
         self._holes = list(holes)
@@ -238,71 +215,24 @@ class _Blocks(io.RawIOBase):
         number = self._next_hole(at)
         return self._holes[number][0] if number < len(self._holes) else self._size
 
-    def _in_hole(self, at: int) -> tuple[int, memoryview] | None:
-        """Return bytes that stand in a hole, and the first of their places; None outside of holes."""
+    def _in_hole(self, at: int) -> memoryview | None:
+        """Return bytes that stand in a hole, from a place on; None outside of holes."""
         number = self._next_hole(at)
         if number == len(self._holes) or self._holes[number][0] > at:
             return None
         start, stop, head = self._holes[number]
-        if at < start + len(head):
-            return start, memoryview(head)
-        return at, _ZEROS[: stop - at]
+        return memoryview(head)[at - start :] if at < start + len(head) else _ZEROS[: stop - at]
 
-    def _not_kept(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield the parts of a range that are not kept."""
-        for begin, data in sorted(self._kept.items()):
-            end = begin + len(data)
-            if end > start and begin < stop:
-                if start < begin:
-                    yield start, begin
-                start = max(start, end)
-        if start < stop:
-            yield start, stop
-
-    def _block(self, at: int) -> tuple[int, memoryview]:
-        """Return a block that begins before or at `at`; fetch it if needed."""
+    def _from(self, at: int) -> memoryview:
+        """Return bytes from a place on: those of a hole, those that are held, or those of a block that is fetched."""
         standing = self._in_hole(at)
         if standing is not None:
             return standing
-        begin = next((begin for begin, data in reversed(self._kept.items()) if begin <= at < begin + len(data)), None)
-        if begin is None:
-            start, stop = next(((s, e) for s, e in self._expected if s <= at < e), (at, self._next_start(at)))
+        data = self._reader.held_from(at)
+        if data is None:
+            alone = at, self._next_start(at) - at
+            start, length = next((each for each in self._expected if each[0] <= at < sum(each)), alone)
             begin = at - (at - start) % self._block_bytes
-            self._fetch([(begin, min(begin + self._block_bytes, stop))])
-        self._kept.move_to_end(begin)
-        return begin, self._kept[begin][: self._next_start(at) - begin]
-
-    def _fetch(self, ranges: Sequence[tuple[int, int]]) -> None:
-        answers = self._source.get_ranges([(start, stop - start) for start, stop in ranges])
-        for (start, _), data in zip(ranges, answers, strict=True):
-            self._kept[start] = memoryview(data).cast("B")
-            self._kept.move_to_end(start)
-        while len(self._kept) > len(ranges) and sum(map(len, self._kept.values())) > KEPT_BYTES:
-            self._kept.popitem(last=False)
-        _USED.note(self, sum(map(len, self._kept.values())))
-
-
-class _Used:
-    """The remote files that keep bytes, the least recently read first: all together 64 MiB, or those of one file."""
-
-    def __init__(self) -> None:
-        self._sizes: OrderedDict[ref[_Blocks], int] = OrderedDict()
-        self._lock = Lock()
-
-    def note(self, blocks: _Blocks, size: int) -> None:
-        """Note how much a file keeps that was read just now."""
-        too_many: list[ref[_Blocks]] = []
-        with self._lock:
-            for gone in [each for each in self._sizes if each() is None]:
-                del self._sizes[gone]
-            self._sizes[ref(blocks)] = size
-            self._sizes.move_to_end(ref(blocks))
-            while len(self._sizes) > 1 and sum(self._sizes.values()) > KEPT_BYTES:
-                too_many.append(self._sizes.popitem(last=False)[0])
-        for each in too_many:
-            other = each()
-            if other is not None:
-                other.drop()
-
-
-_USED = _Used()
+            [block] = self._reader.fetch([(begin, min(self._block_bytes, start + length - begin))])
+            data = block.slice(at - begin)
+        return as_view(data)[: self._next_start(at) - at]
