@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lading._core.formats import layout_findings
-from lading._core.formats.arrow.blocks import Body, find_blocks
+from lading._core.formats.arrow.blocks import ArrowFile, find_blocks
 from lading._core.formats.arrow.check import find_layout_findings, longest_column
 from lading._core.formats.base import ShardFile
 from lading._core.storage.local import LocalStore
@@ -39,7 +39,7 @@ COLUMNS = [
 def longest(batch: pa.RecordBatch, path: Path, compression: str | None = None) -> tuple[str, int]:
     with pa.ipc.new_file(path, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_batch(batch)
-    blocks = find_blocks(Body(ShardFile(LocalStore(), str(path)), mmap=True), unended=False)
+    blocks = find_blocks(ArrowFile(ShardFile(LocalStore(), str(path)), mmap=True), unended=False)
     blocks.find_all()
     return longest_column(blocks, 0, batch.schema)
 
@@ -63,7 +63,7 @@ def test_a_large_batch_is_found_though_it_is_packed(tmp_path: Path, monkeypatch:
         path = tmp_path / f"{compression}.arrow"
         with pa.ipc.new_file(path, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
             writer.write_batch(batch)
-        blocks = find_blocks(Body(ShardFile(LocalStore(), str(path)), mmap=True), unended=False)
+        blocks = find_blocks(ArrowFile(ShardFile(LocalStore(), str(path)), mmap=True), unended=False)
         [finding] = find_layout_findings(blocks, batch.schema)
         assert finding.problem == "large record batch"
         assert finding.weight - 20 * (300 << 10) in range(1000)

@@ -10,7 +10,7 @@ import os
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from copy import copy
+from contextlib import contextmanager
 from functools import partial
 from threading import Lock
 from typing import TypeAlias
@@ -89,6 +89,9 @@ class RangeReader:
             self.size_bytes, self.version = known.size_bytes, known.version
         self._bounds = 0, self.size_bytes
         self._held, self._lock = _Held(), Lock()
+        self._last = _Held()
+        """What `read_on` read last."""
+        self._expected: list[_Held] = []
         self._windows: deque[Future[Buffer]] = deque()
         """Windows that are under way, one behind the other."""
         self._window = 0, 0
@@ -97,11 +100,9 @@ class RangeReader:
         self._process = os.getpid()
 
     def within(self, start: int, stop: int) -> RangeReader:
-        """Return a reader of the same file that holds ranges of its own, and reads near bytes in these bounds alone."""
-        made = copy(self)
-        made._bounds = start, stop  # noqa: SLF001 - of this class
-        made._held, made._lock = _Held(), Lock()  # noqa: SLF001
-        made._windows, made._threads = deque(), None  # noqa: SLF001
+        """Return a reader of a remote file that holds ranges of its own, and reads near bytes in these bounds alone."""
+        made = RangeReader(self._store, self.path, FileInfo(self.path, self.size_bytes, self.version))
+        made._bounds = start, stop
         return made
 
     @property
@@ -112,7 +113,7 @@ class RangeReader:
     @property
     def whole(self) -> pa.Buffer | None:
         """Return all bytes, if in memory or mapped. Raises UsageError if the reader was closed."""
-        self._check_open()
+        self.check_open()
         return self._data
 
     @property
@@ -141,7 +142,7 @@ class RangeReader:
 
     def read(self, offset: int, length: int) -> pa.Buffer:
         """Return the bytes of a range inside the file. Raises as `peek`."""
-        self._check_open()
+        self.check_open()
         file, data = self.file, self._data  # another thread may close
         if file is not None:
             file.check()
@@ -152,17 +153,39 @@ class RangeReader:
             file.read_into([as_view(data)], offset)
             return data
         held = self.held(offset, length)
-        return pa.py_buffer(self._request([(offset, length)])[0]) if held is None else held
+        return pa.py_buffer(self.get_ranges([(offset, length)])[0]) if held is None else held
 
     def held(self, offset: int, length: int) -> pa.Buffer | None:
-        """Return the bytes of a range of a remote file if they are held."""
-        found = self.held_from(offset)
-        return None if found is None or found.size < length else found.slice(0, length)
+        """Return the bytes of a range of a remote file if they are held, other than by `read_on`."""
+        with self._lock:
+            every = [each.from_place(offset) for each in (self._held, *self._expected)]
+        return next((data.slice(0, length) for data in every if data is not None and data.size >= length), None)
 
     def held_from(self, offset: int) -> pa.Buffer | None:
         """Return the bytes of a remote file from a place on, as far as they are held together; None if none are."""
         with self._lock:
             return self._held.from_place(offset)
+
+    def read_on(self, offset: int, length: int, more: int, stop: int) -> pa.Buffer:
+        """Return the bytes of a range of a remote file that is read forward.
+
+        If they are not held, `more` bytes from there on are read, up to `stop`, and held until this reads again.
+        """
+        found = self.held(offset, length)
+        if found is not None:
+            return found
+        with self._lock:
+            rest = self._last.from_place(offset) or pa.py_buffer(b"")
+        if rest.size >= length:
+            return rest.slice(0, length)
+        at = offset + rest.size
+        [read] = self.get_ranges([(at, min(offset + max(length, more), stop) - at)])
+        data = pa.py_buffer(b"".join([rest, read]) if rest.size else read)
+        last = _Held()
+        last.add(data, np.array([offset]), np.array([data.size]), np.zeros(1, np.int64))
+        with self._lock:
+            self._last = last
+        return data.slice(0, length)
 
     def read_many(
         self, offset: NDArray[np.int64], length: NDArray[np.int64], *, near_bytes: int = 0
@@ -172,7 +195,7 @@ class RangeReader:
         With `near_bytes`, so many bytes before and behind each range of a remote file are read too. All of them are
         held, and not read again. Raises as `read`.
         """
-        self._check_open()
+        self.check_open()
         file, whole = self.file, self._data
         if whole is not None:
             return whole, offset
@@ -183,19 +206,24 @@ class RangeReader:
         if not near_bytes:
             data, _, begin, places = self._requested(offset, length)
             return data, places if len(begin) else offset
+        read: list[_Part] = []
         while True:
             with self._lock:
+                for part in read:
+                    self._held.add(*part)
                 which, places = self._held.find(offset, length)
                 rows = np.flatnonzero((which < 0) & (length > 0))
                 if not len(rows):
-                    return self._held.joined(which, places, offset, length)
+                    found = self._held.joined(which, places, offset, length)
+                    if read:
+                        self._bound(1)
+                    return found
             start, stop = self._bounds
             first = np.maximum(offset[rows] - near_bytes, min(start, int(offset[rows].min())))
             ends = offset[rows] + length[rows]
             last = np.minimum(ends + near_bytes, max(stop, int(ends.max())))
             data, requests, begin, _ = self._requested(first, last - first)
-            with self._lock:
-                self._hold([(data, *requests, begin)])
+            read = [(data, *requests, begin)]
 
     def expect(self, ranges: Sequence[tuple[int, int]], gap_bytes: int | None = None) -> list[tuple[int, int]]:
         """Fetch the ranges of a remote file that are read next, and hold them; return the `(offset, length)` fetched.
@@ -215,15 +243,32 @@ class RangeReader:
             self.fetch(requests)
         return requests
 
+    @contextmanager
+    def expecting(self, ranges: Sequence[tuple[int, int]]) -> Iterator[None]:
+        """As `expect`, however many bytes: they are held for the body of a `with`, whatever else is read."""
+        if not self.is_remote or not ranges:
+            yield
+            return
+        offset, length = np.array(ranges, np.int64).T
+        plan = plan_ranges(offset, length, max_gap_bytes=self.gap_bytes, max_request_bytes=_MAX_REQUEST_BYTES)
+        own = _Held()
+        for request, data in zip(plan.requests, self.get_ranges(plan.requests), strict=True):
+            own.add(pa.py_buffer(data), *np.array([*request, 0], np.int64).reshape(3, 1))
+        with self._lock:
+            self._expected = [*self._expected, own]  # another thread may read from this file
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._expected = [one for one in self._expected if one is not own]
+
     def fetch(self, requests: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         """Return these `(offset, length)` of a remote file, a request each, and hold them."""
-        answers = [pa.py_buffer(data) for data in self._request(requests)]
-        zero = np.zeros(1, np.int64)
+        answers = [pa.py_buffer(data) for data in self.get_ranges(requests)]
         with self._lock:
-            self._hold([
-                (data, np.array([offset]), np.array([length]), zero)
-                for (offset, length), data in zip(requests, answers, strict=True)
-            ])  # fmt: skip
+            for (offset, length), data in zip(requests, answers, strict=True):
+                self._held.add(data, np.array([offset]), np.array([length]), np.zeros(1, np.int64))
+            self._bound(len(answers))
         return answers
 
     def ahead(self, start: int, size: int, count: int) -> None:
@@ -263,12 +308,12 @@ class RangeReader:
 
     def _read_window(self, start: int, size: int) -> Buffer:
         size = min(size, self._bounds[1] - start)
-        return self._request([(start, size)])[0] if size > 0 else b""
+        return self.get_ranges([(start, size)])[0] if size > 0 else b""
 
     def drop(self) -> None:
-        """Forget what is held."""
+        """Forget what is held, but for what a `with` expects."""
         with self._lock:
-            self._held = _Held()
+            self._held, self._last = _Held(), _Held()
 
     def close(self) -> None:
         """Close file, map and memory; later reads are errors. Buffers stay valid."""
@@ -278,12 +323,14 @@ class RangeReader:
             self._threads.stop()
         self.drop()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise UsageError if the reader was closed, by whichever thread."""
         if self._closed:
             raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
 
-    def _request(self, ranges: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
-        self._check_open()
+    def get_ranges(self, ranges: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
+        """Return the bytes of each `(offset, length)` of a remote file, a request each; none are held."""
+        self.check_open()
         return self._store.get_ranges(self.path, ranges, self.version)
 
     def _requested(
@@ -291,16 +338,14 @@ class RangeReader:
     ) -> tuple[pa.Buffer, tuple[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64], NDArray[np.int64]]:
         """Return memory with ranges; the start and length of each request, its start there, and that of each range."""
         plan = plan_ranges(offset, length, max_gap_bytes=self.gap_bytes, max_request_bytes=_MAX_REQUEST_BYTES)
-        answers = self._request(plan.requests)
+        answers = self.get_ranges(plan.requests)
         begin = np.cumsum(plan.length) - plan.length
         data = pa.py_buffer(answers[0] if len(answers) == 1 else b"".join(map(memoryview, answers)))
         return data, (plan.offset, plan.length), begin, begin[plan.request_of] + plan.offset_in
 
-    def _hold(self, parts: list[_Part]) -> None:
-        """Hold what was read, and forget what was not used for long."""
-        for part in parts:
-            self._held.add(*part)
-        self._held.shrink(MOST_HELD_BYTES, len(parts))
+    def _bound(self, keep: int) -> None:
+        """Forget what was not used for long, but for so many buffers."""
+        self._held.shrink(MOST_HELD_BYTES, keep)
         _PROCESS.note(self, self._held.nbytes)
 
     def _drop_if_idle(self) -> None:
@@ -386,12 +431,13 @@ class _Held:
         if not numbers:
             return pa.py_buffer(b""), begin
         if len(numbers) > 1:
-            sizes = {number: data.size for number, data in self._buffers.items()}
-            starts = dict(zip(sizes, (np.cumsum([*sizes.values()]) - [*sizes.values()]).tolist(), strict=True))
-            data = pa.py_buffer(b"".join(map(memoryview, self._buffers.values())))
-            self._ranges[3] += [starts[number] for number in self._ranges[2].tolist()]
-            self._ranges[2] = numbers[0]
-            self._buffers = OrderedDict({numbers[0]: data})
+            data = pa.py_buffer(b"".join([self._buffers[number] for number in numbers]))
+            size = [self._buffers.pop(number).size for number in numbers]
+            mine = np.isin(self._ranges[2], numbers)
+            order = np.searchsorted(numbers, self._ranges[2, mine])
+            self._ranges[3, mine] += (np.cumsum(size) - size)[order]
+            self._ranges[2, mine] = numbers[0]
+            self._buffers[numbers[0]] = data
             begin = self.find(offset, length)[1]
         return self.use(numbers[0]), begin
 

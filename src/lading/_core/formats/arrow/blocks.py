@@ -14,8 +14,7 @@ Source: https://arrow.apache.org/docs/format/Columnar.html#serialization-and-int
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from mmap import PAGESIZE
 from threading import Lock, RLock
@@ -26,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading._core.arrow.byte_ranges import ReadsInto, as_view, room_for
+from lading._core.arrow.byte_ranges import ReadsInto, as_view
 from lading._core.arrow.ipc import (
     CONTINUED,
     DICTIONARY,
@@ -46,21 +45,19 @@ from lading._core.arrow.ipc import (
     verify_footer,
 )
 from lading._core.formats.base import ShardFile
-from lading._core.storage.base import Buffer, MappedFile, Mapper, OpenFile, store_errors
-from lading._core.storage.fetch_plan import GAPS_A_REQUEST, plan_ranges
-from lading._core.storage.nearby_ranges import NearbyRanges
-from lading.errors import CorruptShard, DataError, UsageError, errors_at
+from lading._core.storage.base import MappedFile, Mapper, OpenFile, store_errors
+from lading._core.storage.range_reader import NEAR_BYTES, RangeReader
+from lading.errors import CorruptShard, DataError, errors_at
 
-__all__ = ["Block", "Blocks", "Body", "find_blocks", "message_bytes", "next_message"]
+__all__ = ["ArrowFile", "Block", "Blocks", "find_blocks", "message_bytes", "next_message"]
 
 _AHEAD_BYTES = 64 << 10
 _FORWARD_BYTES, _MOST_FORWARD_BYTES = 64 << 10, 16 << 20
 """Bytes of a remote file that are read at once, when all of it is read forward: more each time."""
 _NEARBY_BYTES = 256 << 10
 """Bytes of small ranges that are held: those of later messages are read anew."""
-_MOST_NEARBY_BYTES, _NEAR_BYTES = 16 << 20, 2 << 10
+_MOST_NEARBY_BYTES = 16 << 20
 """The same, where rows are read by number: heads are needed again, and bytes near them."""
-_MAX_REQUEST_BYTES = 64 << 20
 _PREFIX = 8
 _FEATHER_1 = b"FEA1"
 _END_BYTES = 16 << 10
@@ -74,105 +71,59 @@ _TOUCHED_BYTES, _ASK_BYTES = 256 << 20, 4 << 20
 """Bytes of maps touched out of order before pages are released: a scan of 160 MB of texts fits."""
 
 
-class Body:
-    """The bytes of a file: mapped, read from an open file, or by range.
+class ArrowFile(RangeReader):
+    """An Arrow file or stream: how much is read of a remote one, and which pages of a map were touched.
 
     Attributes:
-        path: path of the file.
-        size_bytes: size of the file.
-        file: the file, if it is open, mapped or not.
-        mapped: the file, if it is mapped.
         limits: limits on the resources that the file may take.
         nearby: ranges of the file, if it is remote and read in part.
     """
 
     def __init__(self, source: ShardFile, *, mmap: bool) -> None:
-        self.path, self._source, self.limits = source.path, source, source.limits
-        self.file: OpenFile | None = None
-        self.mapped: MappedFile | None = None
-        self.nearby: NearbyRanges | None = None
-        self._ahead: tuple[int, pa.Buffer] = (0, pa.py_buffer(b""))
+        super().__init__(source.store, source.path, source.info, mmap=mmap)
+        self.limits, self._source = source.limits, source
+        self.nearby: RangeReader | None = None
+        self._scattered: RangeReader | None = None
         self._forward_bytes = 0
-        self._forward_end = 0 if source.stretch is None else source.stretch.stop
+        self._forward_end = self.size_bytes if source.stretch is None else source.stretch.stop
         self._partly = pa.py_buffer(b""), 0
-        self._expected: list[tuple[int, pa.Buffer]] = []
-        self._scattered: NearbyRanges | None = None
-        self._closed = False
-        if isinstance(source.store, Mapper):
-            if mmap:
-                self.file = self.mapped = source.store.map(source.path)
-            else:
-                self.file = source.store.open_file(source.path)
-            self.size_bytes = self.file.size_bytes
-        else:
-            self._source, info = source.pinned()
-            self.size_bytes = info.size_bytes
-        self._forward_end = self._forward_end or self.size_bytes
 
     def open_map(self) -> MappedFile | None:
         """Return the file, if it is mapped. Raises UsageError if it was closed, by whichever thread."""
         mapped = self.mapped
         if mapped is None:
-            self._check_open()
+            self.check_open()
         return mapped
 
     def open_file(self) -> OpenFile | None:
         """Return the file, if it is open, its size checked. Raises as `open_map`; CorruptShard for another size."""
         file = self.file
         if file is None:
-            self._check_open()
+            self.check_open()
         else:
             file.check()
         return file
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise UsageError("the shard was closed", file=self.path, advice="Open it again.")
-
     def read(self, offset: int, length: int) -> pa.Buffer:
-        """Return bytes of a range inside the file: from the map, or read. Raises UsageError if it was closed."""
-        file, mapped = self.open_file(), self.mapped
-        if mapped is not None:
-            return mapped.buffer.slice(offset, length)
-        if file is not None:
-            data = room_for(length)
-            file.read_into([as_view(data)], offset)
-            return data
-        held = self._held(offset, length)
-        if held is not None:
-            return held
-        if self._forward_bytes:
-            self._forward_bytes = min(2 * self._forward_bytes, _MOST_FORWARD_BYTES)
-            return self._read_ahead(offset, length, self._forward_bytes)
-        [found] = self._source.get_ranges([(offset, length)])
-        return pa.py_buffer(found)
+        """See `RangeReader`; of a remote file that is read forward, more each time."""
+        if not self._forward_bytes:
+            return super().read(offset, length)
+        self._forward_bytes = min(2 * self._forward_bytes, _MOST_FORWARD_BYTES)
+        return self.read_on(offset, length, self._forward_bytes, max(self._forward_end, offset + length))
 
     def peek(self, offset: int, length: int) -> bytes:
-        """Return bytes of a small range. A map is read, not touched: a page fault costs more, and reads 64 KiB.
-
-        From other stores, more is fetched, because the next range will be near.
-        """
-        file = self.open_file()
-        if file is not None:
-            return file.read(offset, length)
-        held, nearby = self._held(offset, length), self.nearby
+        """See `RangeReader`. Of a remote file more is fetched, because the next range will be near."""
+        self.check_open()
+        if not self.is_remote:
+            return super().peek(offset, length)
+        held = self.held(offset, length)
         if held is not None:
             return bytes(held)
-        if nearby is None:
-            return bytes(self._read_ahead(offset, length, self._forward_bytes or _AHEAD_BYTES))
-        found, [at] = nearby.find(np.array([offset]), np.array([length]))
+        if self.nearby is None:
+            stop = max(self._forward_end, offset + length) if self._forward_bytes else self.size_bytes
+            return bytes(self.read_on(offset, length, self._forward_bytes or _AHEAD_BYTES, stop))
+        found, [at] = self.nearby.read_many(np.array([offset]), np.array([length]), near_bytes=NEAR_BYTES)
         return bytes(found.slice(at, length))
-
-    def _read_ahead(self, offset: int, length: int, more: int) -> pa.Buffer:
-        """Return bytes of a range of a remote file, out of the bytes that were read last; else read so many more."""
-        begin, data = self._ahead
-        if not begin <= offset <= offset + length <= begin + data.size:
-            rest = data.slice(offset - begin) if begin <= offset < begin + data.size else data.slice(0, 0)
-            end = max(self._forward_end, offset + length) if self._forward_bytes else self.size_bytes
-            at, stop = offset + rest.size, min(offset + max(length, more), end)
-            [read] = self._source.get_ranges([(at, stop - at)])
-            begin, data = self._ahead = offset, pa.py_buffer(b"".join([rest, read]) if rest.size else read)
-        return data.slice(offset - begin, length)
 
     def read_forward(self) -> None:
         """Read a remote file in large windows from now on: all of it will be read."""
@@ -183,21 +134,22 @@ class Body:
     def read_in_part(self, blocks: Sequence[Block] = ()) -> None:
         """Read small ranges of a remote file from now on, with the bytes near them; heads of these blocks at once."""
         if self.nearby is None or blocks or self.nearby.held_bytes > _NEARBY_BYTES:
-            self.nearby = NearbyRanges(self._source.store, self._source.get_ranges, 0, self.size_bytes)
+            self.nearby = self.within(0, self.size_bytes)
         if blocks:
             places = np.array([block[:2] for block in blocks], np.int64)
-            self.nearby.find(places[:, 0], places[:, 1])
+            self.nearby.read_many(places[:, 0], places[:, 1], near_bytes=NEAR_BYTES)
 
-    def nearby_of(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> NearbyRanges:
+    def nearby_of(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> RangeReader:
         """Return ranges of a remote file with the heads at these places, which are read at once.
 
         Small values lie before the next head, and places of values behind their own: they are read with the heads.
         """
         nearby = self._scattered
         if nearby is None or nearby.held_bytes > _MOST_NEARBY_BYTES:
-            nearby = self._scattered = NearbyRanges(self._source.store, self._source.get_ranges, 0, self.size_bytes)
-        first = np.maximum(offset - _NEAR_BYTES, 0)
-        nearby.find(first, np.minimum(offset + length + _NEAR_BYTES, self.size_bytes) - first)
+            nearby = self._scattered = self.within(0, self.size_bytes)
+        first = np.maximum(offset - NEAR_BYTES, 0)
+        last = np.minimum(offset + length + NEAR_BYTES, self.size_bytes)
+        nearby.read_many(first, last - first, near_bytes=NEAR_BYTES)
         return nearby
 
     @property
@@ -205,55 +157,21 @@ class Body:
         """Return the bytes of heads of a remote file that are held."""
         return 0 if self._scattered is None else self._scattered.held_bytes
 
-    @property
-    def gap_bytes(self) -> int:
-        """Return the bytes of a remote file that cost as much as another request next to others."""
-        return self._source.store.request_bytes // GAPS_A_REQUEST
-
-    def get_ranges(self, ranges: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
-        """Return bytes of ranges of a remote file, requested at once."""
-        return self._source.get_ranges(ranges)
-
-    @contextmanager
-    def expecting(self, ranges: Sequence[tuple[int, int]]) -> Iterator[None]:
-        """Hold these ranges of a remote file, requested at once and neighbours together, for the body."""
-        if self.file is not None or not ranges:
-            yield
-            return
-        offset, length = np.array(ranges, np.int64).T
-        plan = plan_ranges(offset, length, max_gap_bytes=self.gap_bytes, max_request_bytes=_MAX_REQUEST_BYTES)
-        answers = self._source.get_ranges(plan.requests)
-        held = [(start, pa.py_buffer(data)) for start, data in zip(plan.offset.tolist(), answers, strict=True)]
-        self._expected = [*self._expected, *held]  # another thread may read from this file
-        try:
-            yield
-        finally:
-            self._expected = [one for one in self._expected if all(one is not other for other in held)]
-
-    def _held(self, offset: int, length: int) -> pa.Buffer | None:
-        for start, held in self._expected:
-            if start <= offset and offset + length <= start + held.size:
-                return held.slice(offset - start, length)
-        return None
-
     def read_singly(self) -> None:
         """Read from now on no more than is asked for."""
         self.nearby, self._scattered, self._forward_bytes = None, None, 0
-        self._ahead = (0, pa.py_buffer(b""))
+        self.drop()
 
     def peek_each(self, offset: NDArray[np.int64], length: NDArray[np.int64]) -> list[bytes]:
         """Return bytes of many small ranges, neighbours together."""
         file = self.open_file()
         if file is not None:
             return list(file.read_each(offset.tolist(), length.tolist()))
-        if int(length.sum()) + 4 * _NEAR_BYTES * len(length) <= _MOST_NEARBY_BYTES:
-            found, start = self.nearby_of(offset, length).find(offset, length)
-            body = as_view(found)
-            return [bytes(body[at : at + size]) for at, size in zip(start.tolist(), length.tolist(), strict=True)]
-        plan = plan_ranges(offset, length, max_gap_bytes=self.gap_bytes, max_request_bytes=_MAX_REQUEST_BYTES)
-        answers = self._source.get_ranges(plan.requests)
-        places = zip(plan.request_of.tolist(), plan.offset_in.tolist(), length.tolist(), strict=True)
-        return [bytes(memoryview(answers[request])[at : at + size]) for request, at, size in places]
+        small = int(length.sum()) + 4 * NEAR_BYTES * len(length) <= _MOST_NEARBY_BYTES
+        reader, near = (self.nearby_of(offset, length), NEAR_BYTES) if small else (self, 0)
+        found, start = reader.read_many(offset, length, near_bytes=near)
+        body = as_view(found)
+        return [bytes(body[at : at + size]) for at, size in zip(start.tolist(), length.tolist(), strict=True)]
 
     def holds_partly(self, data: pa.Buffer, offset: int) -> None:
         """Take a message, read in part, for the place in the file from which it is; forget the one before.
@@ -299,8 +217,8 @@ class Body:
 
     def close(self) -> None:
         """Close file and map; later reads are errors."""
-        self._closed = True  # first: a thread that finds no file must know why
-        self.file, self.mapped, self._partly = None, None, (pa.py_buffer(b""), 0)
+        super().close()
+        self._partly = pa.py_buffer(b""), 0
         self.read_singly()
 
 
@@ -335,11 +253,11 @@ class _Touched:
     def __init__(self) -> None:
         self.times = 0
         self._lock = Lock()
-        self._whole: WeakSet[Body] = WeakSet()
-        self._partly: WeakSet[Body] = WeakSet()
+        self._whole: WeakSet[ArrowFile] = WeakSet()
+        self._partly: WeakSet[ArrowFile] = WeakSet()
         self._guessed = self._reserved = self._before = 0
 
-    def reserve(self, body: Body) -> bool:
+    def reserve(self, body: ArrowFile) -> bool:
         with self._lock:
             if body in self._whole:
                 return True
@@ -352,7 +270,7 @@ class _Touched:
             self._reserved += body.size_bytes
             return True
 
-    def add(self, body: Body, size: int) -> None:
+    def add(self, body: ArrowFile, size: int) -> None:
         with self._lock:
             if body in self._whole:
                 return
@@ -440,7 +358,7 @@ class Blocks:
         lock: held while walking on: threads that share a shard walk it once.
     """
 
-    body: Body
+    body: ArrowFile
     schema: bytes
     schema_offset: int
     dictionaries: list[Block]
@@ -581,7 +499,7 @@ class Blocks:
         return [self.dictionaries[i] for i in sorted(found)]
 
 
-def find_blocks(body: Body, *, unended: bool) -> Blocks:
+def find_blocks(body: ArrowFile, *, unended: bool) -> Blocks:
     """Return the blocks of a file or stream, detected by its first bytes; reads the first head, or the footer.
 
     Raises:
@@ -607,7 +525,7 @@ def find_blocks(body: Body, *, unended: bool) -> Blocks:
     return Blocks(body, schema, 0, [], [], [], at=block.size_bytes, unended=unended, is_stream=True)
 
 
-def _of_file(body: Body) -> Blocks:
+def _of_file(body: ArrowFile) -> Blocks:
     path, end = body.path, body.size_bytes - TAIL_BYTES
     with errors_at(file=path):
         tail = body.peek(max(end, 0), min(TAIL_BYTES, body.size_bytes))
@@ -633,7 +551,7 @@ def _refuse_big_endian(schema: Message, path: str, offset: int) -> None:
         )  # fmt: skip
 
 
-def next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, Message | None, bytes]:
+def next_message(body: ArrowFile, at: int, *, unended: bool) -> tuple[Block | None, Message | None, bytes]:
     """Return the message that begins at an offset, and its head with the prefix; None at the end of the stream."""
     left = body.size_bytes - at
     if left == 0 and unended:
@@ -660,6 +578,6 @@ def next_message(body: Body, at: int, *, unended: bool) -> tuple[Block | None, M
     return Block(at, prefix + head_bytes, message.body_bytes), message, start[:prefix] + head
 
 
-def message_bytes(body: Body, blocks: Sequence[Block]) -> list[pa.Buffer]:
+def message_bytes(body: ArrowFile, blocks: Sequence[Block]) -> list[pa.Buffer]:
     """Return the messages themselves."""
     return [body.read(block.offset, block.size_bytes) for block in blocks]

@@ -27,7 +27,7 @@ from lading._core.arrow.ipc import ROWS
 from lading._core.arrow.views import same_values
 from lading._core.features.huggingface import may_hold
 from lading._core.formats.arrow.assets import with_assets, wrong_assets
-from lading._core.formats.arrow.blocks import Blocks, Body, find_blocks
+from lading._core.formats.arrow.blocks import ArrowFile, Blocks, find_blocks
 from lading._core.formats.arrow.decode import Decoder
 from lading._core.formats.arrow.index import (
     CACHE_INDEX,
@@ -67,7 +67,7 @@ def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator
 def _by_blocks(
     file: ShardFile, options: ReadOptions, check: Callable[[Blocks, pa.Schema], Iterable[Finding]]
 ) -> Iterator[Finding]:
-    with closing(Body(file, mmap=options.mmap)) as body:
+    with closing(ArrowFile(file, mmap=options.mmap)) as body:
         blocks = find_blocks(body, unended=options.unended)
         with closing(Decoder(blocks)) as decoder:
             yield from check(blocks, decoder.schema)

@@ -42,6 +42,7 @@ from lading._core.formats.arrow.blocks import Block, Blocks, message_bytes
 from lading._core.formats.arrow.partial import Partial
 from lading._core.formats.arrow.scattered import Rows
 from lading._core.storage.base import store_errors
+from lading._core.storage.range_reader import NEAR_BYTES
 from lading.errors import CorruptShard, LadingError, errors_at
 
 __all__ = ["KEPT_BYTES", "Decoder", "Loaded", "check_text", "damage"]
@@ -221,7 +222,7 @@ class Decoder:
                 small += [(block.offset + start, size) for start, size in found.parts_of(batch, left)[1]]
             opened.append((block, found, message, batch))
         offset, length = np.array(small, np.int64).reshape(-1, 2).T
-        nearby.find(offset, length)
+        nearby.read_many(offset, length, near_bytes=NEAR_BYTES)
         rows = []
         for (block, found, message, batch), (_, mine) in zip(opened, wanted, strict=True):
             found.read_columns(batch, left)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lading._core.arrow.byte_ranges import ByteRanges, Source
 from lading._core.arrow.column_slices import ColumnValues, Numbers
 from lading._core.arrow.views import is_bytes
-from lading._core.formats.arrow.blocks import Body
+from lading._core.formats.arrow.blocks import ArrowFile
 from lading._core.formats.arrow.large import LARGE_BYTES
 from lading._core.formats.arrow.places import PlainColumn
 
@@ -35,7 +35,7 @@ class _Misfit(Exception):
 
 
 def gather_columns(
-    body: Body, columns: Sequence[PlainColumn], batch: NDArray[np.int64], row: NDArray[np.int64], *, views: bool,
+    body: ArrowFile, columns: Sequence[PlainColumn], batch: NDArray[np.int64], row: NDArray[np.int64], *, views: bool,
     hold: bool,
 ) -> list[ColumnValues] | None:  # fmt: skip
     """Return rows of record batches, column by column; None if they must be read batch by batch.
@@ -59,7 +59,7 @@ def gather_columns(
 class _Picker:
     """Return values of a mapped file by their places."""
 
-    def __init__(self, body: Body, *, views: bool, hold: bool) -> None:
+    def __init__(self, body: ArrowFile, *, views: bool, hold: bool) -> None:
         mapped = body.open_map()
         assert mapped is not None
         mapped.check()

@@ -25,7 +25,7 @@ import xxhash
 
 from lading._core.caches.layout import from_description, schema_of
 from lading._core.features.huggingface import HUGGINGFACE_KEY, huggingface_features, schema_of_features
-from lading._core.formats.arrow.blocks import Body, find_blocks
+from lading._core.formats.arrow.blocks import ArrowFile, find_blocks
 from lading._core.formats.arrow.decode import Decoder
 from lading._core.formats.arrow.schema import given_schema, schema_hash
 from lading._core.formats.base import ListedShard, ShardFacts, ShardFile, SplitList
@@ -236,7 +236,7 @@ def _entry(store: Store, folder: str, first: str, limits: Limits) -> dict[str, s
 
 def schema_of_shard(store: Store, path: str, limits: Limits) -> pa.Schema:
     """Return the stored schema of a file or stream. Raises DataError, StoreError."""
-    return Decoder(find_blocks(Body(ShardFile(store, path, limits=limits), mmap=False), unended=True)).schema
+    return Decoder(find_blocks(ArrowFile(ShardFile(store, path, limits=limits), mmap=False), unended=True)).schema
 
 
 def features_beside(store: Store, folder: str, limits: Limits) -> dict[str, Any] | None:
@@ -265,7 +265,7 @@ def _inside(name: Any, key: str) -> str:
 def write_indexes(store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
     """Write the peer's index for a folder of shards: datasets' index for streams, else stable-datasets'."""
     if shards:
-        body = Body(ShardFile(store, posixpath.join(folder, shards[0][0])), mmap=False)
+        body = ArrowFile(ShardFile(store, posixpath.join(folder, shards[0][0])), mmap=False)
         blocks = find_blocks(body, unended=True)
         if blocks.at >= 0:
             return _write_saved(store, folder, shards, huggingface_features(Decoder(blocks).schema))

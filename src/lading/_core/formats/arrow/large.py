@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.references import make_refs
 from lading._core.arrow.views import is_bytes, places, take_bytes
-from lading._core.formats.arrow.blocks import Body
+from lading._core.formats.arrow.blocks import ArrowFile
 from lading.errors import CorruptShard, ShortRead
 
 __all__ = ["LARGE_BYTES", "is_large", "read_large", "references", "touched_bytes"]
@@ -21,19 +21,19 @@ LARGE_BYTES = 8 << 10
 """Values of at least this size are read."""
 
 
-def is_large(column: pa.Array, body: Body) -> bool:
+def is_large(column: pa.Array, body: ArrowFile) -> bool:
     """Return whether this is a column of bytes of a local file with a large average size."""
     data = _data(column)
     return data is not None and data.size >= LARGE_BYTES * max(len(column), 1) and body.place(data) >= 0
 
 
-def touched_bytes(batch: pa.RecordBatch, body: Body) -> int:
+def touched_bytes(batch: pa.RecordBatch, body: ArrowFile) -> int:
     """Return bytes of a batch that are used in place."""
     large = sum(column.buffers()[2].size for column in batch.columns if is_large(column, body))
     return max(batch.get_total_buffer_size() - large, 0) if body.mapped is not None else 0
 
 
-def read_large(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Array:
+def read_large(column: pa.Array, rows: NDArray[np.int64], body: ArrowFile) -> pa.Array:
     """Return rows of such a column, in the given order, in memory of their own.
 
     Raises:
@@ -52,7 +52,7 @@ def read_large(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Arra
         raise CorruptShard("the file became shorter while it was open", file=body.path) from error
 
 
-def references(column: pa.Array, rows: NDArray[np.int64], body: Body) -> pa.Array | None:
+def references(column: pa.Array, rows: NDArray[np.int64], body: ArrowFile) -> pa.Array | None:
     """Return rows of a column of bytes as references into the file; None if its bytes are elsewhere."""
     data = _data(column)
     place = -1 if data is None else body.place(data)

@@ -16,7 +16,7 @@ from lading._core.arrow.byte_ranges import as_view
 from lading._core.arrow.views import is_bytes, is_view
 from lading._core.formats.arrow.large import LARGE_BYTES
 from lading._core.storage.base import OpenFile
-from lading._core.storage.nearby_ranges import NearbyRanges
+from lading._core.storage.range_reader import NEAR_BYTES, RangeReader
 
 __all__ = ["Partial"]
 
@@ -33,7 +33,7 @@ class Partial:
         data: the message.
     """
 
-    def __init__(self, file: OpenFile | NearbyRanges, offset: int, size: int) -> None:
+    def __init__(self, file: OpenFile | RangeReader, offset: int, size: int) -> None:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
         self.data: pa.Buffer = pa.py_buffer(memory)
         self._file, self._offset = file, offset
@@ -41,13 +41,13 @@ class Partial:
     def read(self, *parts: tuple[int, int]) -> None:
         """Read parts of the message, each a start and a size. Raises CorruptShard if the file became shorter."""
         target = as_view(self.data)
-        if not isinstance(self._file, NearbyRanges):
+        if not isinstance(self._file, RangeReader):
             for start, size in parts:
                 if size:
                     self._file.read_into([target[start : start + size]], self._offset + start)
             return
         starts, sizes = np.array(parts, np.int64).reshape(-1, 2).T
-        found, places = self._file.find(self._offset + starts, sizes)
+        found, places = self._file.read_many(self._offset + starts, sizes, near_bytes=NEAR_BYTES)
         source = as_view(found)
         for (start, size), at in zip(parts, places.tolist(), strict=True):
             target[start : start + size] = source[at : at + size]

@@ -24,7 +24,7 @@ from lading._core.features.huggingface import HUGGINGFACE_KEY, unwrapped
 from lading._core.features.items import split_rows
 from lading._core.features.types import feature_of
 from lading._core.formats.arrow.assets import Assets, filled_schema, has_assets, refuse_nested
-from lading._core.formats.arrow.blocks import Body, find_blocks
+from lading._core.formats.arrow.blocks import ArrowFile, find_blocks
 from lading._core.formats.arrow.decode import KEPT_BYTES, Decoder, Loaded, check_text, damage
 from lading._core.formats.arrow.gather import gather_columns
 from lading._core.formats.arrow.index import parse_entry
@@ -113,7 +113,7 @@ class ArrowReader(ShardReader):
     def __init__(self, source: ShardFile, options: ReadOptions) -> None:
         self._path, self._filtered = source.path, source.row_filter is not None
         self._stretch = source.stretch
-        self._body = Body(source, mmap=options.mmap)
+        self._body = ArrowFile(source, mmap=options.mmap)
         self._blocks = find_blocks(self._body, unended=options.unended)
         self._decoder = Decoder(self._blocks)
         stored = self._decoder.schema
@@ -632,7 +632,7 @@ def _are_runs(rows: NDArray[np.int64]) -> bool:
     return len(rows) >= _RUN_ROWS and len(rows) >= _RUN_ROWS * (1 + int(np.count_nonzero(np.diff(rows) != 1)))
 
 
-def _take(batch: pa.RecordBatch, rows: NDArray[np.int64], body: Body) -> pa.RecordBatch:
+def _take(batch: pa.RecordBatch, rows: NDArray[np.int64], body: ArrowFile) -> pa.RecordBatch:
     """Return rows in the given order; neighbours without a copy."""
     if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
         return batch.slice(int(rows[0]), len(rows))

@@ -19,7 +19,7 @@ from lading._core.arrow.types import uncut_getter
 from lading._core.arrow.views import is_bytes, is_text, present
 from lading._core.features.huggingface import is_media
 from lading._core.features.types import Audio, Bytes, ClassLabel, Feature, Image, Text, Value, Video, decode
-from lading._core.formats.arrow.blocks import Body
+from lading._core.formats.arrow.blocks import ArrowFile
 from lading._core.formats.arrow.large import LARGE_BYTES
 from lading._core.formats.arrow.places import Places, PlainColumn
 from lading._core.storage.base import MappedFile
@@ -45,7 +45,7 @@ _NUMBERS: dict[pa.DataType, Any] = {
 }  # fmt: skip
 
 
-def placed_rows(body: Body, places: Places, schema: pa.Schema, features: list[Feature]) -> PlacedRow | None:
+def placed_rows(body: ArrowFile, places: Places, schema: pa.Schema, features: list[Feature]) -> PlacedRow | None:
     """Return a function that reads rows of a mapped file by the places of their values, decoded by these features.
 
     None if some columns need pyarrow. Values are touched if the whole map may stay in memory, else
@@ -202,7 +202,7 @@ def _decoded(stored: Callable[[int, int], Any], feature: Feature) -> Callable[[i
     return lambda batch, row: decode(feature, stored(batch, row))
 
 
-def row_reader(batch: pa.RecordBatch, features: list[Feature], body: Body) -> Row:
+def row_reader(batch: pa.RecordBatch, features: list[Feature], body: ArrowFile) -> Row:
     """Return a function that reads rows of a checked batch (`_core.formats.arrow.decode`), decoded by these features.
 
     Raises DataError, naming the column, for invalid UTF-8, values that Python cannot hold (a date
@@ -233,7 +233,7 @@ def row_reader(batch: pa.RecordBatch, features: list[Feature], body: Body) -> Ro
     return whole
 
 
-def _cell(column: pa.Array, feature: Feature, body: Body) -> Callable[[int], Any]:
+def _cell(column: pa.Array, feature: Feature, body: ArrowFile) -> Callable[[int], Any]:
     """Return a function that returns a value of a column."""
     plain = _plain_cell(column, body)
     if plain is None:
@@ -254,7 +254,7 @@ def _whole_cell(column: pa.Array, feature: Feature) -> Callable[[int], Any]:
     return lambda row: decode(feature, stored(row))
 
 
-def _media_cell(column: pa.StructArray, whole: Callable[[int], Any], body: Body) -> Callable[[int], Any]:
+def _media_cell(column: pa.StructArray, whole: Callable[[int], Any], body: ArrowFile) -> Callable[[int], Any]:
     """Return the bytes of media, if present; else pyarrow's value of the row."""
     inside = column.field("bytes")
     plain = _plain_cell(inside, body)
@@ -278,7 +278,7 @@ def _or_none(plain: Callable[[int], Any], column: pa.Array) -> Callable[[int], A
     return lambda row: plain(row) if there[row] else None
 
 
-def _plain_cell(column: pa.Array, body: Body) -> Callable[[int], Any] | None:
+def _plain_cell(column: pa.Array, body: ArrowFile) -> Callable[[int], Any] | None:
     """Return a function that returns a stored value, even under a null; None if only pyarrow can."""
     kind, buffers, first, count = column.type, column.buffers(), column.offset, len(column)
     form = _NUMBERS.get(kind)

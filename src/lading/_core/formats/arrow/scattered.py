@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arrow.views import gather, is_bytes, is_view, join, places, present, take_values
-from lading._core.formats.arrow.blocks import Body
+from lading._core.formats.arrow.blocks import ArrowFile
 from lading._core.formats.arrow.large import LARGE_BYTES
 from lading._core.storage.fetch_plan import plan_ranges
 
@@ -47,7 +47,7 @@ def may_be_large(kind: pa.DataType) -> bool:
     return is_bytes(kind) and not is_view(kind)
 
 
-def rows_of(parts: Sequence[Rows], body: Body) -> list[pa.RecordBatch]:
+def rows_of(parts: Sequence[Rows], body: ArrowFile) -> list[pa.RecordBatch]:
     """Return the rows of record batches, their large values read at once.
 
     Raises:
