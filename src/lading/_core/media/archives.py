@@ -12,9 +12,11 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 
+from lading._core.arrow.byte_ranges import as_view
 from lading._core.secret_urls import shown
 from lading._core.storage.base import Buffer, FileInfo, Mapper, Store, store_errors
 from lading._core.storage.concurrent import is_remote
+from lading._core.storage.range_reader import RangeReader
 from lading._core.storage.roots import Roots, sibling_path
 from lading._core.storage.stores import Stores, resolve
 from lading.errors import BadReference, CorruptShard, MissingFile, NotFound, StoreError, UsageError
@@ -136,7 +138,7 @@ class MediaFolder:
             file = store.open_file(path)
             return Archive(name, file.size_bytes, _whole_reads(name, file.read))
         info = store.head(path)
-        return Archive(name, info.size_bytes, _Window(store, info, self._own, self._block_size).read)
+        return Archive(name, info.size_bytes, _windows(store, info, self._own, self._block_size))
 
 
 def _whole_reads(name: str, read: Callable[[int, int], bytes]) -> Callable[[int, int, int], bytes]:
@@ -155,25 +157,22 @@ def _whole_reads(name: str, read: Callable[[int, int], bytes]) -> Callable[[int,
     return whole
 
 
-class _Window:
+def _windows(store: Store, info: FileInfo, own: threading.local, block_size: int) -> Callable[[int, int, int], Buffer]:
     """Read one file of a store without maps, a request each; with read-ahead if the neighbours are wanted too.
 
     They are wanted if the caller says so. They are also wanted if a thread continues where its last read ended, or
     before that: a record of unknown length is read with some following bytes. Stores with high latency then read a
-    block. Bytes after the record are kept, once for each thread.
+    block. Bytes after the record are held, once for each thread.
     """
+    file, block = RangeReader(store, info.path, info), block_size if is_remote(store) else 0
 
-    def __init__(self, store: Store, info: FileInfo, own: threading.local, block_size: int) -> None:
-        self._store, self._info, self._own = store, info, own
-        self._block_size = block_size if is_remote(store) else 0
+    def read(offset: int, length: int, ahead: int) -> Buffer:
+        other, reader, last, stop = getattr(own, "window", (None, file, 0, 0))
+        if other is not file:
+            reader = file.within(0, info.size_bytes)
+        more = block if other is file and last < offset <= stop else length + ahead
+        found = reader.read_on(offset, length, min(more, block), info.size_bytes)
+        own.window = (file, reader, offset, offset + length)
+        return as_view(found)
 
-    def read(self, offset: int, length: int, ahead: int) -> Buffer:
-        file, start, body, last, stop = getattr(self._own, "window", (None, 0, memoryview(b""), 0, 0))
-        if file is not self or offset < start or offset + length > start + len(body):
-            wanted = self._block_size if file is self and last < offset <= stop else length + ahead
-            wanted = min(max(length, min(wanted, self._block_size)), self._info.size_bytes - offset)
-            [answer] = self._store.get_ranges(self._info.path, [(offset, wanted)], self._info.version)
-            start, body = offset, memoryview(answer)
-        kept = body if len(body) > length else body[:0]
-        self._own.window = (self, start, kept, offset, offset + length)
-        return body[offset - start : offset - start + length]
+    return read
