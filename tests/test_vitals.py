@@ -69,6 +69,7 @@ def vitals() -> ModuleType:
 
 def test_definitions(vitals: ModuleType, tmp_path: Path) -> None:
     files = {"formats/base": _BASE, "formats/mds/reader": _MDS, "jobs/job": _JOB, "dataset/steps/step": _STEP}
+    files["storage/range_reader"] = "class RangeReader: ...\nclass Other: ...\n"
     for name, text in {**files, "__init__": ""}.items():
         path = tmp_path / "src" / "lading" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,6 +90,7 @@ def test_definitions(vitals: ModuleType, tmp_path: Path) -> None:
         "imports of formats from outside": 1,
         "tests that start processes": 1,
         "wrappers of readers and views": ["formats.mds.reader.MdsReader"],
+        "range caches": 1,
     }
     told = vitals.told(tmp_path, source)
     assert (told["functions with more than 8 parameters"], told["… outside the front door"]) == (1, 1)

@@ -1,7 +1,8 @@
 """Read ranges of one file: neighbours in one request, ahead of what comes, and held within a bound of the process.
 
-All readers of files of a remote store together hold 64 MiB, or what one of them was told to expect. The reader that was
-not used for the longest time forgets all that it holds.
+What may be wanted again is held: 64 MiB of all remote files together, or the last answers of one of them. The reader
+that did not read for the longest time forgets it. Besides, a reader holds the window of a file that it reads forward,
+and what the body of a `with` expects.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from lading.errors import UsageError
 __all__ = ["MOST_HELD_BYTES", "NEAR_BYTES", "RangeReader"]
 
 MOST_HELD_BYTES = 64 << 20
-"""Bytes of remote files that the readers of a process hold."""
+"""Bytes of remote files that the readers of a process hold for later reads."""
 NEAR_BYTES = 2 << 10
 """Bytes that are read before and behind small ranges, because they are often wanted next."""
 _MAX_REQUEST_BYTES = 64 << 20
@@ -312,8 +313,9 @@ class RangeReader:
 
     def drop(self) -> None:
         """Forget what is held, but for what a `with` expects."""
-        with self._lock:
-            self._held, self._last = _Held(), _Held()
+        if self._held.nbytes or self._last.nbytes:
+            with self._lock:
+                self._held, self._last = _Held(), _Held()
 
     def close(self) -> None:
         """Close file, map and memory; later reads are errors. Buffers stay valid."""
@@ -360,6 +362,9 @@ _Part: TypeAlias = tuple[pa.Buffer, NDArray[np.int64], NDArray[np.int64], NDArra
 """Memory; offset in the file and length of each range in it; start of each there."""
 
 
+_NO_RANGES = np.zeros((4, 0), np.int64)
+
+
 class _Held:
     """Ranges of a file in memory; the buffer that was not used for the longest time comes first.
 
@@ -371,7 +376,7 @@ class _Held:
         self.nbytes = 0
         self._buffers: OrderedDict[int, pa.Buffer] = OrderedDict()
         self._next = 0
-        self._ranges = np.zeros((4, 0), np.int64)
+        self._ranges = _NO_RANGES
         """Start and stop of each range, both ascending; number of its buffer, and start there."""
 
     def add(
