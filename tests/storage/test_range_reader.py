@@ -128,6 +128,15 @@ def test_readers_together_hold_no_more_than_the_bound() -> None:
     assert (first.held_bytes, second.held_bytes) == (0, 40 * MIB)
 
 
+def test_ranges_in_use_are_held_whatever_others_read() -> None:
+    store = CountingStore(MemoryStore({name: bytes(40 * MIB) for name in "ab"}))
+    batches = [RangeReader(store, name).within(0, 40 * MIB) for name in "ab"]
+    for _ in range(3):
+        for batch in batches:
+            batch.read_many(np.array([0]), np.array([40 * MIB]), near_bytes=NEAR_BYTES)
+    assert store.requests["get_ranges"] == 2
+
+
 def test_ranges_of_one_call_may_be_more_than_the_bound() -> None:
     size = MOST_HELD_BYTES // 2 + MIB
     reader = RangeReader(CountingStore(MemoryStore({"a": bytes(2 * size)})), "a")

@@ -1,8 +1,8 @@
 """Read ranges of one file: neighbours in one request, ahead of what comes, and held within a bound of the process.
 
 What may be wanted again is held: 64 MiB of all remote files together, or the last answers of one of them. The reader
-that did not read for the longest time forgets it. Besides, a reader holds the window of a file that it reads forward,
-and what the body of a `with` expects.
+that did not read for the longest time forgets it. What is in use is held besides, and bounded by its user: the window
+of a file that is read forward, what the body of a `with` expects, and the ranges of a batch (`RangeReader.within`).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RangeReader:
         else:
             known = store.head(path) if info is None else info
             self.size_bytes, self.version = known.size_bytes, known.version
-        self._bounds = 0, self.size_bytes
+        self._bounds, self._is_in_use = (0, self.size_bytes), False
         self._held, self._lock = _Held(), Lock()
         self._last = _Held()
         """What `read_on` read last."""
@@ -101,9 +101,13 @@ class RangeReader:
         self._process = os.getpid()
 
     def within(self, start: int, stop: int) -> RangeReader:
-        """Return a reader of a remote file that holds ranges of its own, and reads near bytes in these bounds alone."""
+        """Return a reader of a remote file for ranges that are in use, such as those of a batch.
+
+        It reads near bytes in these bounds alone, and holds what it read until it is dropped: other readers would read
+        the ranges of a batch again for each column.
+        """
         made = RangeReader(self._store, self.path, FileInfo(self.path, self.size_bytes, self.version))
-        made._bounds = start, stop
+        made._bounds, made._is_in_use = (start, stop), True
         return made
 
     @property
@@ -347,8 +351,9 @@ class RangeReader:
 
     def _bound(self, keep: int) -> None:
         """Forget what was not used for long, but for so many buffers."""
-        self._held.shrink(MOST_HELD_BYTES, keep)
-        _PROCESS.note(self, self._held.nbytes)
+        if not self._is_in_use:
+            self._held.shrink(MOST_HELD_BYTES, keep)
+            _PROCESS.note(self, self._held.nbytes)
 
     def _drop_if_idle(self) -> None:
         if self._lock.acquire(blocking=False):

@@ -196,9 +196,8 @@ class MdsReader(SampleReader):
         head = _meta(self._source, entry, self._options) if split and entry is not None else self._body
         with errors_at(file=head.path):
             size = _HEAD_BYTES + (4 * entry.samples if entry is not None else 0)
-            head.expect([(0, min(size, head.size_bytes))])
-            offset, text = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
-            head.drop()
+            with head.expecting([(0, min(size, head.size_bytes))]):
+                offset, text = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
             if entry is None:
                 return offset, parse_config(parse_object(text) or {}, limits=self._source.limits)
         _check_header(head.path, len(offset) - 1, text, entry, self._source.limits)
