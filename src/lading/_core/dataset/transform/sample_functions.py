@@ -57,7 +57,7 @@ class _Called(ABC):
         spool: StepSpool | None = None,
     ) -> None:  # fmt: skip
         self._step, self._fetcher, self._view, self._any_members = step, fetcher, view, any_members
-        self._spool, self._of_documents = spool, view == "interleaved"
+        self._spool, self._of_documents = spool, row_layout(view).has_items
 
     def each(self, values: Values, numbers: NDArray[np.int64] | None) -> Iterator[tuple[int, Any]]:
         """Give each sample's number in the batch, and what `_one` makes of it or the `_Failure`.
