@@ -11,11 +11,9 @@ file, or the two types are an error. Here the column of the file stays, and must
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -26,7 +24,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading._core.arrow.types import arrow_type
-from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardReader
+from lading._core.formats.base import Scan, ShardReader
+from lading._core.formats.mapped import Change, Mapped, SchemaBefore
 from lading.errors import DataError, SchemaMismatch
 
 __all__ = ["WITHOUT_PARTITIONS", "partitions_of", "values_of", "with_partition"]
@@ -118,95 +117,64 @@ def with_partition(reader: ShardReader, partition: str, path: str) -> ShardReade
     """
     if not partition:
         return reader
-    return _Partitioned(reader, values_of(partition), {*values_of(partition, stated=True).schema.names}, path)
+    values, stated = values_of(partition), values_of(partition, stated=True).schema.names
+    return Mapped(reader, _PartitionColumns(values, frozenset(stated), reader.declares_types, path))
 
 
-class _Partitioned(ShardReader):
-    """Rows of a reader, with columns that have one value in the whole file.
+@dataclass(frozen=True, slots=True)
+class _PartitionColumns(Change):
+    """Columns that have one value in the whole file.
 
     Attributes:
-        counts: counts of the reader.
+        values: the columns, as one row.
+        stated: names of those that the folders of this file have.
+        own_known: whether the file declares its columns, rather than its values.
+        path: path of the file, for errors.
     """
 
-    def __init__(self, reader: ShardReader, values: pa.RecordBatch, stated: Collection[str], path: str) -> None:
-        self._reader, self._values, self._stated, self._path = reader, values, stated, path
-        self.declares_types = reader.declares_types
+    values: pa.RecordBatch
+    stated: frozenset[str]
+    own_known: bool
+    path: str
 
-    @property
-    def counts(self) -> Counter[str]:
-        """Counts of the reader."""
-        return self._reader.counts
-
-    @cached_property
-    def _absent(self) -> frozenset[str]:
+    def _absent(self, before: SchemaBefore) -> frozenset[str]:
         """Names of the columns that are known to be no columns of the file; values tell it of some formats."""
-        own = self._reader.schema().names if self.declares_types else self._values.schema.names
-        return frozenset(self._values.schema.names) - {*own}
+        names = self.values.schema.names
+        return frozenset(names).difference(before().names if self.own_known else names)
 
-    def schema(self) -> pa.Schema:
+    def schema_after(self, before: SchemaBefore) -> pa.Schema:
         """Return the columns of the file, and those of its partition."""
-        return self._completed(self._reader.schema())
-
-    def first_schema(self) -> pa.Schema | None:
-        """Return the columns of the first rows, and those of the partition."""
-        found = self._reader.first_schema()
-        return None if found is None else self._completed(found)
-
-    def _completed(self, schema: pa.Schema) -> pa.Schema:
-        more = [field for field in self._values.schema if field.name not in schema.names]
+        schema = before()
+        more = [field for field in self.values.schema if field.name not in schema.names]
         return pa.schema([*schema, *more], metadata=schema.metadata)
 
-    def num_rows(self) -> int:
-        """Return the number of rows."""
-        return self._reader.num_rows()
-
-    def index(self) -> pa.Table:
-        """Return the reader's index."""
-        return self._reader.index()
-
-    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
-        """Return rows by ordinal."""
-        asked = self._asked(scan.columns)
-        if asked == []:
-            count = self._reader.num_rows() if rows is None else len(rows)
-            return self._filled(pa.table({"none": pa.nulls(count)}), scan.columns).select(self._wanted(scan.columns))
-        return self._filled(self._reader.read(rows, Scan(asked, schema=self._declared(scan.schema))), scan.columns)
-
-    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in order. For columns of the partition alone, the file is not read."""
-        asked = self._asked(scan.columns)
-        if asked == []:
-            count = self._reader.num_rows()
-            for start in range(0, count, scan.max_rows):
-                rows = pa.record_batch([pa.nulls(min(scan.max_rows, count - start))], ["none"])
-                yield self._filled(rows, scan.columns).select(self._wanted(scan.columns))
-            return
-        for batch in self._reader.batches(replace(scan, columns=asked, schema=self._declared(scan.schema))):
-            yield self._filled(batch, scan.columns)
-
-    def _wanted(self, columns: Sequence[str] | None) -> list[str]:
-        """Return the columns of the partition that are asked for."""
-        return [name for name in self._values.schema.names if columns is None or name in columns]
-
-    def _asked(self, columns: Sequence[str] | None) -> list[str] | None:
-        """Return the columns to read of the file; None for all."""
-        return None if columns is None else [name for name in columns if name not in self._absent]
-
-    def _declared(self, schema: pa.Schema | None) -> pa.Schema | None:
-        """Return a schema of all files without the columns that this file lacks."""
-        if schema is None:
+    def needed(self, scan: Scan, before: SchemaBefore) -> Scan | None:
+        """Return the columns to read of the file; None for columns of the partition alone."""
+        absent = self._absent(before)
+        columns = None if scan.columns is None else [name for name in scan.columns if name not in absent]
+        if columns == []:
             return None
-        return pa.schema([field for field in schema if field.name not in self._absent], metadata=schema.metadata)
+        schema = scan.schema
+        if schema is not None:
+            schema = pa.schema([field for field in schema if field.name not in absent], metadata=schema.metadata)
+        return replace(scan, columns=columns, schema=schema)
 
-    def _filled(self, rows: _Rows, columns: Sequence[str] | None) -> _Rows:
-        for name in self._wanted(columns):
-            value, at = self._values.column(name)[0], rows.schema.get_field_index(name)
+    def apply(self, rows: _Rows, columns: Sequence[str] | None, numbers: NDArray[np.int64]) -> _Rows:
+        """Return the rows with the columns of the partition too.
+
+        Raises:
+            SchemaMismatch: the file has another value than its folder.
+        """
+        for name in self.values.schema.names:
+            if columns is not None and name not in columns:
+                continue
+            value, at = self.values.column(name)[0], rows.schema.get_field_index(name)
             if at < 0:
-                fields = [*rows.schema, self._values.schema.field(name)]
+                fields = [*rows.schema, self.values.schema.field(name)]
                 column: Any = pa.repeat(value, rows.num_rows)
                 schema = pa.schema(fields, metadata=rows.schema.metadata)
                 rows = type(rows).from_arrays([*rows.columns, column], schema=schema)
-            elif name in self._stated:
+            elif name in self.stated:
                 column = self._agreed(rows.column(at), name, value)
                 rows = rows.set_column(at, rows.schema.field(at), column)
         return rows
@@ -221,18 +189,6 @@ class _Partitioned(ShardReader):
                 return column
             if not found:
                 return pc.fill_null(column, value.cast(column.type))
-        raise SchemaMismatch("the file and the folder of its partition have different values", file=self._path,
+        raise SchemaMismatch("the file and the folder of its partition have different values", file=self.path,
                              column=name, expected=f"{value.as_py()!r}, as the folder says", found=repr(found[0]),
                              advice=WITHOUT_PARTITIONS)  # fmt: skip
-
-    def select(self, rows: NDArray[np.int64]) -> bool:
-        """Give only these rows from now on, if the reader can do that."""
-        return self._reader.select(rows)
-
-    def detach(self) -> int | None:
-        """Close files, and keep what `batches` would look up again."""
-        return self._reader.detach()
-
-    def close(self) -> None:
-        """Close the reader."""
-        self._reader.close()

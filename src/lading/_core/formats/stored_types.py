@@ -2,91 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arrow.align import align_table
-from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardReader
-from lading.errors import SchemaMismatch, errors_at
+from lading._core.formats.base import Scan, ShardReader
+from lading._core.formats.mapped import Change, Mapped, SchemaBefore
+from lading.errors import SchemaMismatch
 
-__all__ = ["StoredTypes"]
+__all__ = ["with_stored_types"]
+
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 
-class StoredTypes(ShardReader):
-    """A text shard whose rows have the columns that they were written with.
+def with_stored_types(reader: ShardReader, schema: pa.Schema, path: str) -> ShardReader:
+    """Return a reader whose rows have the columns that they were written with.
+
+    Batches and `read` raise SchemaMismatch for a value without its column's type, and for a file with other columns
+    than were written.
 
     Args:
         reader: the open shard.
         schema: schema of the written rows.
         path: path of the shard, for errors.
+    """
+    return Mapped(reader, _StoredTypes(schema, path, casts=reader.declares_types))
 
-    Attributes:
-        counts: counts of the reader.
+
+class _StoredTypes(Change):
+    """The columns that rows were written with.
+
+    Args:
+        schema: schema of the written rows.
+        path: path of the shard, for errors.
+        casts: the file declares types, which may be others; else its reader makes values of the stored types.
     """
 
-    def __init__(self, reader: ShardReader, schema: pa.Schema, path: str) -> None:
-        self._reader, self._schema, self._path = reader, schema, path
-        self._checked = not reader.declares_types
+    declares_types = True
 
-    def schema(self) -> pa.Schema:
+    def __init__(self, schema: pa.Schema, path: str, *, casts: bool) -> None:
+        self._schema, self.path, self._casts = schema, path, casts
+        self._checked = not casts
+
+    def schema_after(self, before: SchemaBefore) -> pa.Schema:
         """Return the columns as they were written."""
         return self._schema
 
-    def num_rows(self) -> int:
-        """Return the number of rows."""
-        return self._reader.num_rows()
+    def needed(self, scan: Scan, before: SchemaBefore) -> Scan:
+        """Return the scan of the written columns. Raises SchemaMismatch for a file with other columns."""
+        self._check_names(before)
+        names = self._chosen(scan.columns).names
+        if self._casts:
+            return replace(scan, columns=names, schema=None)
+        return replace(scan, columns=None if scan.columns is None else names, schema=self._schema, views=False)
 
-    def index(self) -> pa.Table:
-        """Return the reader's index."""
-        return self._reader.index()
+    def apply(self, rows: _Rows, columns: Sequence[str] | None, numbers: NDArray[np.int64]) -> _Rows:
+        """Return the rows in the stored types."""
+        return align_table(rows, self._chosen(columns)) if self._casts else rows
 
-    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
-        """Return rows by ordinal, in the given order. Raises as `batches`."""
-        target = self._chosen(scan.columns)
-        with errors_at(file=self._path):
-            if rows is not None and not self._reader.declares_types:
-                names = None if scan.columns is None else target.names
-                return self._reader.read(rows, Scan(names, self._schema))
-            return align_table(self._reader.read(rows, Scan(target.names)), target)
-
-    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in order.
-
-        Raises:
-            SchemaMismatch: a value does not have its column's type, or the file has other columns than were written.
-        """
-        target = self._chosen(scan.columns)
-        reader = self._reader
-        if not reader.declares_types:
-            names = None if scan.columns is None else target.names
-            yield from reader.batches(replace(scan, columns=names, schema=self._schema, views=False))
-        else:
-            for batch in reader.batches(replace(scan, columns=target.names, schema=None)):
-                with errors_at(file=self._path):
-                    yield align_table(batch, target)
-        self.counts = self._reader.counts
-
-    def close(self) -> None:
-        """Close the reader."""
-        self._reader.close()
-
-    def _check_names(self) -> None:
+    def _check_names(self, before: SchemaBefore) -> None:
         """Raise SchemaMismatch for a file with other columns, if it names its columns; checked once."""
         if self._checked:
             return
-        expected, found = self._schema.names, self._reader.schema().names
+        expected, found = self._schema.names, before().names
         if sorted(found) != sorted(expected):
             raise SchemaMismatch("the columns of the file are not those that the manifest says were written",
-                                 file=self._path, expected=", ".join(expected), found=", ".join(found),
+                                 file=self.path, expected=", ".join(expected), found=", ".join(found),
                                  advice="Read it with the options of its writer: --option delimiter=tab.")  # fmt: skip
         self._checked = True
 
     def _chosen(self, columns: Sequence[str] | None) -> pa.Schema:
-        self._check_names()
         known = dict.fromkeys(self._schema.names)
         names = known if columns is None else [name for name in dict.fromkeys(columns) if name in known]
         return pa.schema([self._schema.field(name) for name in names], metadata=self._schema.metadata)

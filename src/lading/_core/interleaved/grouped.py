@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lading._core.arrow.hashing import hash_strings
 from lading._core.arrow.views import is_text, is_view, join
 from lading._core.formats.base import Scan, ShardReader
-from lading._core.formats.selection import selected_rows
+from lading._core.formats.mapped import selected_rows
 
 __all__ = ["grouped"]
 

@@ -23,8 +23,8 @@ from lading._core.formats.base import (
 )
 from lading._core.formats.documents import is_documents
 from lading._core.formats.hive_partitions import WITHOUT_PARTITIONS, with_partition
-from lading._core.formats.selection import selected_rows
-from lading._core.formats.stored_types import StoredTypes
+from lading._core.formats.mapped import selected_rows
+from lading._core.formats.stored_types import with_stored_types
 from lading._core.interleaved.base import View
 from lading._core.interleaved.document_rows import RowsOfDocuments, documents_of_rows, documents_schema
 from lading._core.interleaved.documents import ITEMS_COLUMN, DocumentsView, PackedDocuments
@@ -111,7 +111,7 @@ def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema | None, pa
         return reader.as_asked(fetcher) or reader
     if reader.document_reader is not None:
         return RowsOfDocuments(reader.document_reader, rows)
-    return reader.as_written(rows, fetcher) or StoredTypes(reader, rows_schema(rows), path)
+    return reader.as_written(rows, fetcher) or with_stored_types(reader, rows_schema(rows), path)
 
 
 def _packed_rows(reader: ShardReader) -> ShardReader | None:

@@ -25,7 +25,7 @@ from lading._core.formats.base import DEFAULT_SCAN, Recovered, Scan, ShardReader
 from lading._core.formats.jsonl.array import array_blocks, begins_array, elements
 from lading._core.formats.jsonl.base64_values import from_base64, holds_base64
 from lading._core.formats.jsonl.one_object import Members, is_rows, members_of, one_object_error
-from lading._core.formats.stored_types import StoredTypes
+from lading._core.formats.stored_types import with_stored_types
 from lading._core.formats.text_lines import (
     BOM,
     MAX_TOLD,
@@ -212,7 +212,7 @@ class JsonlReader(ShardReader):
         """Return a reader of bytes that were written as base64; None if rows need only a cast."""
         if not any(map(holds_base64, rows)):
             return None
-        return StoredTypes(JsonlReader(self._file, decodes=True), rows_schema(rows), self._file.path)
+        return with_stored_types(JsonlReader(self._file, decodes=True), rows_schema(rows), self._file.path)
 
     @property
     def read_share(self) -> float:

@@ -24,8 +24,8 @@ from lading._core.formats.documents import (
     stored_columns,
     with_bytes,
 )
+from lading._core.formats.mapped import selected_rows
 from lading._core.formats.registry import get_format
-from lading._core.formats.selection import selected_rows
 from lading._core.media.reader import MediaReader, RecordReader
 from lading._core.media.warc import WarcReader
 from lading._core.storage.roots import folder_of

@@ -48,7 +48,7 @@ from lading._core.formats.base import (
     Written,
     map_file,
 )
-from lading._core.formats.selection import selected_rows
+from lading._core.formats.mapped import selected_rows
 from lading._core.formats.webdataset.check import check_shard, find_sidecar
 from lading._core.formats.webdataset.energon import (
     INFO_NAME,
