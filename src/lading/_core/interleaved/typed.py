@@ -1,10 +1,9 @@
-"""A view whose columns have the types that the caller names; all other columns stay as they are."""
+"""Types that the caller names for some columns; all other columns stay as they are."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,14 +18,11 @@ from lading._core.arrow.views import is_bytes, is_text, join
 from lading._core.features.natural import is_meaning, known_feature
 from lading._core.features.stored_values import is_payload
 from lading._core.features.types import FEATURE_KEY, Json, feature_of
-from lading._core.formats.base import DEFAULT_SCAN, Finding, Scan
-from lading._core.interleaved.base import View
-from lading._core.interleaved.image_lists import ImageLists
+from lading._core.formats.base import Scan
+from lading._core.formats.mapped import Change, SchemaBefore
 from lading._core.storage.fetch import Fetcher
-from lading.errors import errors_at
-from lading.options import InterleavedOptions
 
-__all__ = ["TypedView", "cast_values", "retyped"]
+__all__ = ["OtherTypes", "cast_values", "fetched_column", "retyped"]
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
@@ -79,86 +75,63 @@ def cast_values(column: Any, before: pa.Field, field: pa.Field) -> Any:
     return cast_column(column, field)
 
 
-class TypedView(View):
-    """A shard with other types for some columns.
+def fetched_column(rows: pa.RecordBatch | pa.Table, fetcher: Fetcher) -> Any:
+    """Return the payload of the only column, which holds references, as bytes."""
+    batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+    chunks = [fetcher.materialise(batch, earlier=False).column(0) for batch in batches]
+    return pa.chunked_array(chunks, pa.large_binary()) if isinstance(rows, pa.Table) else chunks[0]
 
-    Args:
-        view: the shard.
+
+@dataclass(frozen=True, slots=True)
+class OtherTypes(Change):
+    """Other types for some columns of a shard.
+
+    Attributes:
         types: the types, by column.
         fetcher: reads payload that becomes another type than bytes.
-        path: of the shard, for errors.
+        path: path of the shard, for errors.
         fills: whether a column that the shard lacks is added as nulls.
     """
 
-    def __init__(self, view: View, types: pa.Schema, fetcher: Fetcher, path: str, *, fills: bool) -> None:
-        self._view, self._types, self._fetcher, self._path, self._fills = view, types, fetcher, path, fills
-        self.copies, self.has_errors = view.copies, view.has_errors
-        self.holds_items, self.has_members = view.holds_items, view.has_members
+    types: pa.Schema
+    fetcher: Fetcher
+    path: str
+    fills: bool
 
-    @property
-    def counts(self) -> Counter[str]:
-        """Counts of the shard."""
-        return self._view.counts
-
-    @property
-    def read_share(self) -> float | None:
-        """Return the share of the file that is read by the latest batch."""
-        return self._view.read_share
-
-    def schema(self) -> pa.Schema:
+    def schema_after(self, before: SchemaBefore) -> pa.Schema:
         """Return the exact schema of all rows."""
-        return retyped(self._view.schema(), self._types, fills=self._fills)
+        return retyped(before(), self.types, fills=self.fills)
 
-    def index(self) -> pa.Table | None:
-        """Return the index of the shard."""
-        return self._view.index()
+    def needed(self, scan: Scan, before: SchemaBefore) -> Scan:
+        """Return the scan of the shard's own columns, in its own types."""
+        schema = None if scan.schema is None else self._as_stored(scan.schema, before)
+        return replace(scan, columns=self._present(scan.columns, before), schema=schema)
 
-    def samples_at_once(self) -> tuple[int, int, int]:
-        """Return how many samples of the shard are read to read one (`View.samples_at_once`)."""
-        return self._view.samples_at_once()
-
-    def num_samples(self) -> int:
-        """Return the number of samples."""
-        return self._view.num_samples()
-
-    def samples_from(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first sample that begins at each of these rows or behind it, and the row where."""
-        return self._view.samples_from(rows)
-
-    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in order, with their new types."""
-        schema = None if scan.schema is None else self._as_stored(scan.schema)
-        first = 0
-        for batch in self._view.batches(replace(scan, columns=self._present(scan.columns), schema=schema)):
-            with errors_at(file=self._path, first_row=first):
-                yield self._made(batch, scan.columns)
-            first += batch.num_rows
-
-    def _present(self, columns: Sequence[str] | None) -> Sequence[str] | None:
+    def _present(self, columns: Sequence[str] | None, before: SchemaBefore) -> Sequence[str] | None:
         """Return the columns to ask of the shard."""
-        if columns is None or not self._fills or not any(name in columns for name in self._types.names):
+        if columns is None or not self.fills or not any(name in columns for name in self.types.names):
             return columns
-        known = self._view.schema().names
-        return [name for name in columns if name in known or name not in self._types.names]
+        known = before().names
+        return [name for name in columns if name in known or name not in self.types.names]
 
-    def _as_stored(self, schema: pa.Schema) -> pa.Schema:
+    def _as_stored(self, schema: pa.Schema, before: SchemaBefore) -> pa.Schema:
         """Return a schema with the shard's own types of the named columns, without those that the shard lacks."""
-        named = {*self._types.names}
-        own = self._view.schema() if named & {*schema.names} else schema
+        named = {*self.types.names}
+        own = before() if named & {*schema.names} else schema
         fields = [own.field(f.name) if f.name in named else f for f in schema
                   if f.name not in named or f.name in own.names]  # fmt: skip
         return pa.schema(fields, metadata=schema.metadata)
 
-    def read(self, samples: NDArray[Any], scan: Scan = DEFAULT_SCAN) -> pa.Table:
-        """Return the rows of samples by ordinal, with their new types."""
-        with errors_at(file=self._path, first_row=None):
-            return self._made(self._view.read(samples, Scan(self._present(scan.columns))), scan.columns)
+    def apply(self, rows: _Rows, columns: Sequence[str] | None, numbers: NDArray[np.int64]) -> _Rows:
+        """Return the rows with their new types.
 
-    def _made(self, rows: _Rows, columns: Sequence[str] | None) -> _Rows:
-        wanted = self._types
+        Raises:
+            SchemaMismatch: a value does not fit.
+        """
+        wanted = self.types
         if columns is not None:
             wanted = pa.schema([field for field in wanted if field.name in columns])
-        target = retyped(rows.schema, wanted, fills=self._fills)
+        target = retyped(rows.schema, wanted, fills=self.fills)
         arrays = [
             self._cast(rows, field) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
             for field in target
@@ -171,37 +144,8 @@ class TypedView(View):
         if field.equals(before, check_metadata=True) or _fits(before, field):
             return column
         if is_ref(before.type) and not is_bytes(field.type):
-            column = self._fetched(rows.select([field.name]))
+            column = fetched_column(rows.select([field.name]), self.fetcher)
         return cast_values(column, before, field)
-
-    def _fetched(self, rows: _Rows) -> Any:
-        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-        chunks = [self._fetcher.materialise(batch, earlier=False).column(0) for batch in batches]
-        return pa.chunked_array(chunks, pa.large_binary()) if isinstance(rows, pa.Table) else chunks[0]
-
-    def declares_types(self) -> bool:
-        """Return whether the other columns have types of the file."""
-        return self._view.declares_types()
-
-    def layout_findings(self) -> Sequence[Finding]:
-        """Return problems in the order of rows."""
-        return self._view.layout_findings()
-
-    def settled(self, options: InterleavedOptions) -> InterleavedOptions:
-        """Return the options completed with what the shard decides."""
-        return self._view.settled(options)
-
-    def image_lists(self) -> ImageLists:
-        """Return the lists with one entry an image."""
-        return self._view.image_lists()
-
-    def detach(self) -> int | None:
-        """Close files, and keep what `batches` would look up again."""
-        return self._view.detach()
-
-    def close(self) -> None:
-        """Close files and maps."""
-        self._view.close()
 
 
 def _plain_text(text: str | None) -> str | None:

@@ -41,9 +41,10 @@ from lading._core.formats.base import (
 )
 from lading._core.formats.index_json import POINTER_BYTES, refuse_pointer
 from lading._core.interleaved.base import View
+from lading._core.interleaved.mapped import MappedView
 from lading._core.interleaved.open import open_view
 from lading._core.interleaved.references import Follower
-from lading._core.interleaved.typed import TypedView, retyped
+from lading._core.interleaved.typed import OtherTypes, retyped
 from lading._core.manifest.files import ShardTables
 from lading._core.manifest.values import FOLDER, Manifest
 from lading._core.storage.base import FileInfo
@@ -406,7 +407,7 @@ class Shards:
         if self.types is None:
             return view
         fills = not self.row_layout.columns_vary
-        return TypedView(view, self.types, self.fetcher, source.path, fills=fills)
+        return MappedView(view, OtherTypes(self.types, self.fetcher, source.path, fills=fills))
 
     @contextmanager
     def one_pass(

@@ -21,11 +21,12 @@ from lading._core.dataset.shards.whole_schema import WholeSchema
 from lading._core.dataset.source.source import LISTING_SCHEMA, Listing, read_head
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.transform.part_columns import columns_of_parts
-from lading._core.dataset.transform.part_views import Columns, PartView, StepsView
+from lading._core.dataset.transform.part_views import Columns, PartColumns, StepsView
 from lading._core.features.items import without_source
 from lading._core.formats.base import Format, FormatInfo, Scan, ShardFile, ShardReader
 from lading._core.formats.registry import find_format, get_format, register
 from lading._core.interleaved.base import View
+from lading._core.interleaved.mapped import MappedView
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.stores import Stores
 from lading.limits import Limits
@@ -272,7 +273,7 @@ class PartShards(Shards):
                 return view
         ends = self._ends_of(place) if columns.prefix and number > 0 else None
         first = 0 if ends is None else int(ends[number - 1])
-        return PartView(view, columns, part.shards.fetcher, source.path, first)
+        return MappedView(view, PartColumns(columns, view.declares_types(), part.shards.fetcher, source.path, first))
 
 
 @dataclass(frozen=True, slots=True)

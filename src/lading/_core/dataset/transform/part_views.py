@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +24,12 @@ from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.features.items import KEY
 from lading._core.features.natural import in_natural_type
 from lading._core.formats.base import DEFAULT_SCAN, Scan
+from lading._core.formats.mapped import Change, SchemaBefore
 from lading._core.interleaved.base import View
-from lading._core.interleaved.typed import cast_values
+from lading._core.interleaved.typed import cast_values, fetched_column
 from lading._core.storage.fetch import Fetcher
-from lading.errors import errors_at
 
-__all__ = ["Columns", "PartView", "StepsView"]
+__all__ = ["Columns", "PartColumns", "StepsView"]
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 _KEY_DIGITS = 9
@@ -147,73 +147,46 @@ class Columns:
         return pa.field(field.name, kind, metadata={**(field.metadata or {}), **more})
 
 
-class PartView(View):
-    """A shard of a part whose rows get the columns of all parts.
+@dataclass(frozen=True, slots=True)
+class PartColumns(Change):
+    """The columns of all parts, for a shard of one part.
 
-    Args:
-        view: the shard, behind the steps of the part.
+    Attributes:
         columns: the columns.
+        typed: whether the shard declares types, behind the steps of the part.
         fetcher: reads payload that becomes text or numbers.
-        path: of the shard, for errors.
+        path: path of the shard, for errors.
         first: number of its first row in the part, for keys.
     """
 
-    def __init__(self, view: View, columns: Columns, fetcher: Fetcher, path: str, first: int) -> None:
-        self._view, self._columns, self._fetcher, self._path, self._first = view, columns, fetcher, path, first
-        self.copies, self.has_errors, self.holds_items = view.copies, view.has_errors, view.holds_items
+    declares_types: ClassVar[bool] = True
 
-    @property
-    def counts(self) -> Counter[str]:
-        """Counts of the shard."""
-        return self._view.counts
+    columns: Columns
+    typed: bool
+    fetcher: Fetcher
+    path: str
+    first: int
 
-    @property
-    def read_share(self) -> float | None:
-        """Return the share of the file that is read by the latest batch."""
-        return self._view.read_share
-
-    def schema(self) -> pa.Schema:
+    def schema_after(self, before: SchemaBefore) -> pa.Schema:
         """Return the columns that the shard has, and keys; rows have nulls for those of other parts."""
-        return self._columns.schema(self._view.schema())
+        return self.columns.schema(before())
 
-    def index(self) -> pa.Table | None:
-        """Return the index of the shard."""
-        return self._view.index()
+    def needed(self, scan: Scan, before: SchemaBefore) -> Scan:
+        """Return the scan of the shard's own columns, at least one, in the types of its part."""
+        columns = scan.columns
+        if columns is not None:
+            columns = [name for name in columns if name in self.columns.own.names] or before().names[:1]
+        return replace(scan, columns=columns, schema=None if self.typed else self.columns.own)
 
-    def num_samples(self) -> int:
-        """Return the number of samples."""
-        return self._view.num_samples()
+    def apply(self, rows: _Rows, columns: Sequence[str] | None, numbers: NDArray[np.int64]) -> _Rows:
+        """Return the rows with their new types and keys.
 
-    def samples_at_once(self) -> tuple[int, int, int]:
-        """Return how many samples of the shard are read to read one (`View.samples_at_once`)."""
-        return self._view.samples_at_once()
-
-    def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in order, with their new types and keys."""
-        own = None if self._view.declares_types() else self._columns.own
-        first = 0
-        for batch in self._view.batches(replace(scan, columns=self._present(scan.columns), schema=own)):
-            with errors_at(file=self._path, first_row=first):
-                yield self._made(batch, scan.columns, np.arange(first, first + batch.num_rows))
-            first += batch.num_rows
-
-    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
-        """Return the rows of samples by ordinal, with their new types and keys."""
-        with errors_at(file=self._path, first_row=None):
-            rows = self._view.read(samples, Scan(self._present(scan.columns)))
-            if not self._view.declares_types():
-                rows = fit_json(rows, self._columns.own)
-            return self._made(rows, scan.columns, samples)
-
-    def _present(self, columns: Sequence[str] | None) -> Sequence[str] | None:
-        """The columns to ask of the shard, at least one."""
-        if columns is None:
-            return None
-        names = self._columns.own.names
-        return [name for name in columns if name in names] or self._view.schema().names[:1]
-
-    def _made(self, rows: _Rows, columns: Sequence[str] | None, numbers: NDArray[np.int64]) -> _Rows:
-        target = self._columns.schema(rows.schema, whole=True)
+        Raises:
+            SchemaMismatch: a value does not fit.
+        """
+        if isinstance(rows, pa.Table) and not self.typed:  # rows by number have types of their own
+            rows = fit_json(rows, self.columns.own)
+        target = self.columns.schema(rows.schema, whole=True)
         if columns is not None:
             target = pa.schema([f for f in target if f.name in columns or f.name in rows.schema.names], target.metadata)
         arrays = [self._column(rows, field, numbers) for field in target]
@@ -222,31 +195,18 @@ class PartView(View):
     def _column(self, rows: _Rows, field: pa.Field, numbers: NDArray[np.int64]) -> Any:
         at = rows.schema.get_field_index(field.name)
         if at < 0:
-            is_made = field.name == KEY and bool(self._columns.prefix)
+            is_made = field.name == KEY and bool(self.columns.prefix)
             return self._keys(numbers) if is_made else pa.nulls(rows.num_rows, field.type)
         column, before = rows.column(at), rows.schema.field(at)
         if before.type == field.type:
             return column
         if is_ref(before.type):
-            column = self._fetched(rows.select([field.name]))
+            column = fetched_column(rows.select([field.name]), self.fetcher)
         if is_bytes(column.type) and pa.types.is_integer(field.type):
             whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
             return in_natural_type(whole, field.with_type(pa.int64())).cast(field.type)
         return cast_values(column, before, field)
 
     def _keys(self, numbers: NDArray[np.int64]) -> pa.Array:
-        texts = pc.utf8_lpad(pa.array(numbers + self._first).cast(pa.string()), _KEY_DIGITS, "0")
-        return pc.binary_join_element_wise(self._columns.prefix, texts, "")
-
-    def _fetched(self, rows: _Rows) -> Any:
-        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-        chunks = [self._fetcher.materialise(batch, earlier=False).column(0) for batch in batches]
-        return pa.chunked_array(chunks, pa.large_binary()) if isinstance(rows, pa.Table) else chunks[0]
-
-    def declares_types(self) -> bool:
-        """Return True: the parts have told the types of all rows."""
-        return True
-
-    def close(self) -> None:
-        """Close files and maps."""
-        self._view.close()
+        texts = pc.utf8_lpad(pa.array(numbers + self.first).cast(pa.string()), _KEY_DIGITS, "0")
+        return pc.binary_join_element_wise(self.columns.prefix, texts, "")
