@@ -41,6 +41,7 @@ from lading.options import check_types
 __all__ = [
     "DEFAULT_SCAN",
     "AnyFormat",
+    "Change",
     "DocumentReader",
     "Finding",
     "Format",
@@ -60,6 +61,7 @@ __all__ = [
     "RowFilter",
     "SampleReader",
     "Scan",
+    "SchemaBefore",
     "ShardFacts",
     "ShardFile",
     "ShardReader",
@@ -77,6 +79,7 @@ __all__ = [
 ]
 
 _MANY_ROWS = 65_536
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,6 +506,40 @@ class ShardReader(ABC):
 
     def close(self) -> None:  # noqa: B027 - a reader of bytes in memory has nothing to close
         """Close files and maps."""
+
+
+SchemaBefore: TypeAlias = Callable[[], pa.Schema]
+"""Return the schema of rows before a change. Some files have to be read for it."""
+
+
+class Change:
+    """Other columns or types of rows. By default, rows stay as they are.
+
+    Attributes:
+        declares_types: the change knows the types of all columns, whatever the file declares.
+        path: path of the shard, for errors; None where readers name it.
+    """
+
+    declares_types: ClassVar[bool] = False
+    path: str | None
+
+    def schema_after(self, before: SchemaBefore) -> pa.Schema:
+        """Return the schema of changed rows."""
+        return before()
+
+    def needed(self, scan: Scan, before: SchemaBefore) -> Scan | None:
+        """Return what to read for a scan; None if the number of rows is enough."""
+        return scan
+
+    def apply(self, rows: _Rows, columns: Sequence[str] | None, numbers: NDArray[np.int64]) -> _Rows:
+        """Return changed rows.
+
+        Args:
+            rows: rows that were read, as `needed` says.
+            columns: columns of the scan; None for all.
+            numbers: the number of each row in the shard.
+        """
+        return rows
 
 
 class SampleReader(ShardReader):

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading._core.arrow.types import arrow_type
-from lading._core.formats.base import Scan, ShardReader
-from lading._core.formats.mapped import Change, Mapped, SchemaBefore
+from lading._core.formats.base import Change, Scan, SchemaBefore, ShardReader
+from lading._core.formats.mapped import Mapped
 from lading.errors import DataError, SchemaMismatch
 
 __all__ = ["WITHOUT_PARTITIONS", "partitions_of", "values_of", "with_partition"]

@@ -3,55 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar, TypeAlias, TypeVar
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arrow.views import total_bytes
-from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardReader
+from lading._core.formats.base import DEFAULT_SCAN, Change, Scan, ShardReader
 from lading._core.storage.fetch import Fetcher
 from lading.errors import errors_at
 
-__all__ = ["Change", "Mapped", "SchemaBefore", "selected_rows"]
+__all__ = ["Mapped", "selected_rows"]
 
 _FIRST_ROWS = 64
-_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
-
-SchemaBefore: TypeAlias = Callable[[], pa.Schema]
-"""Return the schema of rows before a change. Some files have to be read for it."""
-
-
-class Change:
-    """Other columns or types of rows. By default, rows stay as they are.
-
-    Attributes:
-        declares_types: the change knows the types of all columns, whatever the file declares.
-        path: path of the shard, for errors; None where readers name it.
-    """
-
-    declares_types: ClassVar[bool] = False
-    path: str | None
-
-    def schema_after(self, before: SchemaBefore) -> pa.Schema:
-        """Return the schema of changed rows."""
-        return before()
-
-    def needed(self, scan: Scan, before: SchemaBefore) -> Scan | None:
-        """Return what to read for a scan; None if the number of rows is enough."""
-        return scan
-
-    def apply(self, rows: _Rows, columns: Sequence[str] | None, numbers: NDArray[np.int64]) -> _Rows:
-        """Return changed rows.
-
-        Args:
-            rows: rows that were read, as `needed` says.
-            columns: columns of the scan; None for all.
-            numbers: the number of each row in the shard.
-        """
-        return rows
 
 
 class _NoChange(Change):

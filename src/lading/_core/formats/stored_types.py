@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arrow.align import align_table
-from lading._core.formats.base import Scan, ShardReader
-from lading._core.formats.mapped import Change, Mapped, SchemaBefore
+from lading._core.formats.base import Change, Scan, SchemaBefore, ShardReader
+from lading._core.formats.mapped import Mapped
 from lading.errors import SchemaMismatch
 
 __all__ = ["with_stored_types"]

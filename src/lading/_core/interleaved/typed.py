@@ -18,8 +18,7 @@ from lading._core.arrow.views import is_bytes, is_text, join
 from lading._core.features.natural import is_meaning, known_feature
 from lading._core.features.stored_values import is_payload
 from lading._core.features.types import FEATURE_KEY, Json, feature_of
-from lading._core.formats.base import Scan
-from lading._core.formats.mapped import Change, SchemaBefore
+from lading._core.formats.base import Change, Scan, SchemaBefore
 from lading._core.storage.fetch import Fetcher
 
 __all__ = ["OtherTypes", "cast_values", "fetched_column", "retyped"]

@@ -23,8 +23,7 @@ from lading._core.dataset.steps.sequence import has_map
 from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.features.items import KEY
 from lading._core.features.natural import in_natural_type
-from lading._core.formats.base import DEFAULT_SCAN, Scan
-from lading._core.formats.mapped import Change, SchemaBefore
+from lading._core.formats.base import DEFAULT_SCAN, Change, Scan, SchemaBefore
 from lading._core.interleaved.base import View
 from lading._core.interleaved.typed import cast_values, fetched_column
 from lading._core.storage.fetch import Fetcher
