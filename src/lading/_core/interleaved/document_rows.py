@@ -22,14 +22,13 @@ from lading._core.arrow.references import FileEntry, ref_field, with_files
 from lading._core.arrow.views import is_bytes, is_text, join, places, present, take_bytes
 from lading._core.features.stored_values import MEDIA_TYPES, is_payload_field, rows_schema
 from lading._core.features.types import feature_of
-from lading._core.formats.base import DocumentReader
 from lading._core.formats.documents import MEDIA, PLAIN_ROWS, media_lists, media_parts
 from lading._core.formats.text_lines import without_dictionary
-from lading._core.interleaved.documents import FromDocuments
-from lading.errors import DataError, errors_at
+from lading._core.interleaved.documents import Contents, DocumentForm
+from lading.errors import DataError
 
 __all__ = [
-    "RowsOfDocuments",
+    "SampleForm",
     "documents_of_rows",
     "documents_schema",
 ]
@@ -82,55 +81,55 @@ def _joined(columns: Sequence[pa.Array], at: NDArray[np.int64]) -> pa.LargeBinar
     return (pa.concat_arrays(values) if values else pa.array([], pa.large_binary())).take(pa.array(at))
 
 
-class RowsOfDocuments(FromDocuments):
-    """Read documents that were rows, with their original columns.
+class SampleForm(DocumentForm):
+    """Rows of samples, with their original columns.
 
     Args:
-        reader: the open shard.
         schema: schema of the rows.
     """
 
-    def __init__(self, reader: DocumentReader, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
         self._rows = rows_schema(schema)
-        super().__init__(reader, documents_schema(self._rows))
+        self.written = documents_schema(self._rows)
 
     def schema(self) -> pa.Schema:
         """Return the original columns, bytes as references."""
         fields = [ref_field(field) if is_payload_field(field) else field for field in self._rows]
         return pa.schema(fields, metadata=self._rows.metadata)
 
-    def _has_media(self, columns: Sequence[str] | None) -> bool:
+    def has_media(self, columns: Sequence[str] | None) -> bool:
+        """Return whether a bytes column is among these."""
         return any(is_payload_field(field) for field in self._rows if columns is None or field.name in columns)
 
-    def _made(
-        self, documents: pa.RecordBatch, columns: Sequence[str] | None, *, with_references: bool
+    def apply(
+        self, documents: pa.RecordBatch, columns: Sequence[str] | None, contents: Contents, *, with_references: bool
     ) -> pa.RecordBatch:
+        """Return the original rows. Raises DataError for a document with two media of one column."""
         own = self.schema() if with_references else self._rows
         target = pa.schema([field for field in own if columns is None or field.name in columns])
-        with errors_at(file=self._reader.path):
-            found = {name: documents.column(name) for name in documents.schema.names if name != "media"}
-            names = [field.name for field in target if is_payload_field(field)]
-            payload, files = self._payload(documents, names, with_references=with_references)
-            batch = pa.record_batch({**found, **payload})
-            batch = align_table(batch, target)
+        found = {name: documents.column(name) for name in documents.schema.names if name != "media"}
+        names = [field.name for field in target if is_payload_field(field)]
+        payload, files = _payload(documents, names, contents)
+        batch = align_table(pa.record_batch({**found, **payload}), target)
         return batch.replace_schema_metadata(with_files(target.with_metadata(self._rows.metadata), files).metadata)
 
-    def _payload(
-        self, documents: pa.RecordBatch, names: Sequence[str], *, with_references: bool
-    ) -> tuple[dict[str, pa.Array], list[FileEntry]]:
-        """Return the columns of these names as references, with their files; or as bytes."""
-        if not names:
-            return {}, []
-        media, bounds = media_parts(documents.column("media"))
-        content, files = self._content(media, with_references=with_references)
-        row = np.repeat(np.arange(len(documents)), np.diff(bounds))
-        columns = {}
-        for name in names:
-            own = pc.fill_null(pc.equal(media.field("id"), name), fill_value=False)
-            mine = np.flatnonzero(own.to_numpy(zero_copy_only=False))
-            at = np.full(len(documents), -1)
-            at[row[mine]] = mine
-            if np.count_nonzero(at >= 0) < len(mine):
-                raise DataError("a document has two media of one column", column=name)
-            columns[name] = content.take(pa.array(at, mask=at < 0))
-        return columns, files
+
+def _payload(
+    documents: pa.RecordBatch, names: Sequence[str], contents: Contents
+) -> tuple[dict[str, pa.Array], list[FileEntry]]:
+    """Return the columns of these names, with the files of their references."""
+    if not names:
+        return {}, []
+    media, bounds = media_parts(documents.column("media"))
+    content, files = contents(media)
+    row = np.repeat(np.arange(len(documents)), np.diff(bounds))
+    columns = {}
+    for name in names:
+        own = pc.fill_null(pc.equal(media.field("id"), name), fill_value=False)
+        mine = np.flatnonzero(own.to_numpy(zero_copy_only=False))
+        at = np.full(len(documents), -1)
+        at[row[mine]] = mine
+        if np.count_nonzero(at >= 0) < len(mine):
+            raise DataError("a document has two media of one column", column=name)
+        columns[name] = content.take(pa.array(at, mask=at < 0))
+    return columns, files

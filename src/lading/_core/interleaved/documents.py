@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import posixpath
 import warnings
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -51,9 +52,11 @@ from lading.options import InterleavedOptions
 __all__ = [
     "ITEMS_COLUMN",
     "MODALITIES",
+    "Contents",
+    "DocumentForm",
     "DocumentsView",
     "FromDocuments",
-    "PackedDocuments",
+    "PackedForm",
 ]
 
 MODALITIES = ("image", "video", "audio", "document")
@@ -214,31 +217,51 @@ class DocumentsView(View):
         return batch.replace_schema_metadata({**listed, MEANT_NULLS_KEY: b""})
 
 
-class FromDocuments(ShardReader):
-    """Read documents whose rows had another form, and restore that form.
+Contents: TypeAlias = Callable[[pa.StructArray], tuple[pa.Array, list[FileEntry]]]
+"""Return the bytes of media as references, with their files; or as bytes, without files."""
 
-    Args:
-        reader: the open shard.
+
+class DocumentForm(ABC):
+    """Rows that were written as documents.
+
+    Attributes:
         written: the columns of the documents, if known.
+        counts_missing: whether a media without record and bytes is lost; else the row has none.
     """
 
-    def __init__(self, reader: DocumentReader, written: pa.Schema | None = None) -> None:
-        self._reader, self._written = reader, written
-        self._missing = 0
+    written: pa.Schema | None = None
+    counts_missing: bool = False
 
     @abstractmethod
     def schema(self) -> pa.Schema:
         """Return the restored columns, bytes as references."""
 
     @abstractmethod
-    def _has_media(self, columns: Sequence[str] | None) -> bool:
+    def has_media(self, columns: Sequence[str] | None) -> bool:
         """Return whether the bytes of media belong to these columns."""
 
     @abstractmethod
-    def _made(
-        self, documents: pa.RecordBatch, columns: Sequence[str] | None, *, with_references: bool
+    def apply(
+        self, documents: pa.RecordBatch, columns: Sequence[str] | None, contents: Contents, *, with_references: bool
     ) -> pa.RecordBatch:
-        """Return the restored rows: the bytes of media as references, or as bytes from the documents."""
+        """Return the restored rows: the bytes of media as `contents` gives them, references or not."""
+
+
+class FromDocuments(ShardReader):
+    """Read documents whose rows had another form, and restore that form.
+
+    Args:
+        reader: the open shard.
+        form: the form of the rows.
+    """
+
+    def __init__(self, reader: DocumentReader, form: DocumentForm) -> None:
+        self._reader, self._form = reader, form
+        self._missing = 0
+
+    def schema(self) -> pa.Schema:
+        """Return the restored columns, bytes as references."""
+        return self._form.schema()
 
     def num_rows(self) -> int:
         """Return the number of documents."""
@@ -251,7 +274,7 @@ class FromDocuments(ShardReader):
     def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return rows by ordinal, in the given order."""
         wanted = np.arange(self.num_rows()) if rows is None else rows
-        documents = self._reader.read_located(wanted, Scan(schema=self._written))
+        documents = self._reader.read_located(wanted, Scan(schema=self._form.written))
         return pa.Table.from_batches(self._parts(documents, scan.columns, None))
 
     def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
@@ -262,7 +285,7 @@ class FromDocuments(ShardReader):
             DataError: the documents do not match their declared content.
         """
         before, self._missing = self._reader.media.stats, 0
-        for documents in self._reader.located(replace(scan, columns=None, schema=self._written)):
+        for documents in self._reader.located(replace(scan, columns=None, schema=self._form.written)):
             yield from self._parts(documents, scan.columns, scan.max_bytes)
         self.counts = Counter(self._reader.counts)
         _report_missing(self.counts, self._missing, before, self._reader.media.stats)
@@ -271,50 +294,65 @@ class FromDocuments(ShardReader):
         self, documents: pa.RecordBatch, columns: Sequence[str] | None, max_bytes: int | None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the restored rows: their bytes as references, or, if that is impossible, as bytes."""
-        if not self._has_media(columns) or self._reader.is_ranges(documents):
-            yield self._made(documents, columns, with_references=True)
-            return
-        for filled in self._reader.filled(documents, max_bytes):
-            yield self._made(filled, columns, with_references=False)
+        located = not self._form.has_media(columns) or self._reader.is_ranges(documents)
+        for part in (documents,) if located else self._reader.filled(documents, max_bytes):
+            contents = self._references if located else _inline
+            with errors_at(file=self._reader.path):
+                made = self._form.apply(part, columns, self._counted(contents), with_references=located)
+            yield made
 
-    def _content(self, media: pa.StructArray, *, with_references: bool) -> tuple[pa.Array, list[FileEntry]]:
-        """Return the bytes of media as references, with their files; or as bytes from the documents."""
-        if not with_references:
-            return media.field(BYTES).cast(pa.large_binary()), []
+    def _references(self, media: pa.StructArray) -> tuple[pa.Array, list[FileEntry]]:
         content, files, errors = _references(self._reader, media)
         if errors:
             raise errors[min(errors)]
         return content, files
+
+    def _counted(self, contents: Contents) -> Contents:
+        """Return the same, which also counts media without record and bytes."""
+
+        def counted(media: pa.StructArray) -> tuple[pa.Array, list[FileEntry]]:
+            content, files = contents(media)
+            self._missing += _count_missing(media, content)
+            return content, files
+
+        return counted if self._form.counts_missing else contents
 
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
 
 
-class PackedDocuments(FromDocuments):
-    """Documents that were items, as rows of `_core.interleaved.packed`: `content` is a list of references."""
+def _inline(media: pa.StructArray) -> tuple[pa.Array, list[FileEntry]]:
+    """Return the bytes of media that are in their documents."""
+    return media.field(BYTES).cast(pa.large_binary()), []
+
+
+class PackedForm(DocumentForm):
+    """Items as rows of `_core.interleaved.packed`: `content` is a list of references."""
+
+    counts_missing = True
 
     def schema(self) -> pa.Schema:
         """Return the schema of packed rows."""
         content = pa.field(CONTENT, pa.list_(RefType()), nullable=False)
         return PACKED_SCHEMA.set(PACKED_SCHEMA.get_field_index(CONTENT), content)
 
-    def _has_media(self, columns: Sequence[str] | None) -> bool:
+    def has_media(self, columns: Sequence[str] | None) -> bool:
+        """Return whether the column `content` is among these."""
         return columns is None or CONTENT in columns
 
-    def _made(
-        self, documents: pa.RecordBatch, columns: Sequence[str] | None, *, with_references: bool
+    def apply(
+        self, documents: pa.RecordBatch, columns: Sequence[str] | None, contents: Contents, *, with_references: bool
     ) -> pa.RecordBatch:
-        with errors_at(file=self._reader.path):
-            found = {"sample_id": _column_of_texts(documents, "id"), ITEMS: documents.column(ITEMS_COLUMN)}
-            if found["sample_id"].null_count:
-                raise DataError("a document that was items has an id", column="id", found="null",
-                                advice="Take the documents as samples.")  # fmt: skip
+        """Return packed rows. Raises DataError for a document without an id."""
+        found = {"sample_id": _column_of_texts(documents, "id"), ITEMS: documents.column(ITEMS_COLUMN)}
+        if found["sample_id"].null_count:
+            raise DataError("a document that was items has an id", column="id", found="null",
+                            advice="Take the documents as samples.")  # fmt: skip
         files: list[FileEntry] = []
-        if self._has_media(columns):
+        if self.has_media(columns):
             media, bounds = media_parts(documents.column("media"))
-            content, files = self._content(media, with_references=with_references)
-            self._missing += _count_missing(media, content)
+            content, files = contents(media)
             found[CONTENT] = pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), content)
         batch = pa.record_batch(found)
         return batch.replace_schema_metadata(with_files(batch.schema, files).metadata)

@@ -26,8 +26,8 @@ from lading._core.formats.hive_partitions import WITHOUT_PARTITIONS, with_partit
 from lading._core.formats.mapped import selected_rows
 from lading._core.formats.stored_types import with_stored_types
 from lading._core.interleaved.base import View
-from lading._core.interleaved.document_rows import RowsOfDocuments, documents_of_rows, documents_schema
-from lading._core.interleaved.documents import ITEMS_COLUMN, DocumentsView, PackedDocuments
+from lading._core.interleaved.document_rows import SampleForm, documents_of_rows, documents_schema
+from lading._core.interleaved.documents import ITEMS_COLUMN, DocumentsView, FromDocuments, PackedForm
 from lading._core.interleaved.documents_writer import ITEM_DOCUMENTS, documents_of_items
 from lading._core.interleaved.grouped import grouped
 from lading._core.interleaved.packed import PACKED_SCHEMA, PackedView, is_packed_schema
@@ -110,14 +110,14 @@ def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema | None, pa
     if rows is None:
         return reader.as_asked(fetcher) or reader
     if reader.document_reader is not None:
-        return RowsOfDocuments(reader.document_reader, rows)
+        return FromDocuments(reader.document_reader, SampleForm(rows))
     return reader.as_written(rows, fetcher) or with_stored_types(reader, rows_schema(rows), path)
 
 
 def _packed_rows(reader: ShardReader) -> ShardReader | None:
     """Return the rows of a shard with one row an interleaved sample; None if the shard is different."""
     if reader.document_reader is not None:
-        return PackedDocuments(reader.document_reader) if _were_items(reader.first_schema()) else None
+        return FromDocuments(reader.document_reader, PackedForm()) if _were_items(reader.first_schema()) else None
     return reader if reader.declares_types and is_packed_schema(reader.schema()) else None
 
 
