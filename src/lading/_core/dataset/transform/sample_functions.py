@@ -26,6 +26,7 @@ from lading._core.dataset.transform.documents import Documents, ItemRow, refuse_
 from lading._core.dataset.transform.function_spool import SampleRows, StepSpool, called, joined
 from lading._core.dataset.transform.sample import Columns, Sample, Values
 from lading._core.features.items import KEY, lineage_of, sample_firsts
+from lading._core.features.row_layout import row_layout
 from lading._core.features.stored_values import declared_field
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.threads import Running
