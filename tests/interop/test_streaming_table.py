@@ -10,6 +10,7 @@ import pickle
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -121,6 +122,26 @@ def test_a_copy_of_what_is_uploaded_is_made_afterwards(theirs: ModuleType, tmp_p
     copy = lading.compat.mosaicml.LocalCopy(tmp_path / "copy", remote=tmp_path / "remote")
     copy.shards[0].prepare()
     assert _files(tmp_path / "copy") == _files(tmp_path / "local")
+
+
+@_TABLE.line('`MDSWriter(columns={"a": "ndarray:float32"})` with arrays of another dtype')
+@pytest.mark.parametrize("encoding", ["ndarray:float32", "ndarray:float32:2", "ndarray:int8:2", "ndarray:float16"])
+def test_arrays_keep_their_values(theirs: ModuleType, tmp_path: Path, encoding: str) -> None:
+    for values, changes in (([0.1, 300.5], True), (np.float64([1, 2]), False), ([1, 2], False)):
+        array = np.asarray(values)
+        for library in (theirs, mine):
+            out = tmp_path / f"{library.__name__}-{array.dtype}-{changes}"
+            with (
+                pytest.raises(ValueError, match=r"(?i)dtype.*expected.*int64|float64"),
+                library.MDSWriter(out=str(out), columns={"a": encoding}) as writer,
+            ):
+                writer.write({"a": array})
+        options = {"columns": {"a": encoding}}
+        writer = lading.writer(tmp_path / "new", format="mds", overwrite=True, options=options)
+        with pytest.raises(ValueError, match=r"round|cannot hold") if changes else nullcontext(), writer:
+            writer.write({"a": array})
+        if not changes:
+            assert lading.open(tmp_path / "new")[0]["a"].tolist() == array.tolist()
 
 
 @_TABLE.line("an error inside `with MDSWriter(…)`")

@@ -10,11 +10,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
+import numpy as np
 import pyarrow as pa
 
 from lading._core.dataset.writing.writer import DatasetWriter
+from lading._core.features.mds_values import parse_array
 from lading._core.formats.registry import get_format
-from lading.errors import DestinationExists, MissingField, UsageError
+from lading.errors import DestinationExists, MissingField, Unrepresentable, UsageError, errors_at
 
 __all__ = ["MDSWriter"]
 
@@ -78,6 +80,7 @@ class MDSWriter:
         options = {"columns": self.columns, "compression": compression or None, "hashes": list(hashes or ()),
                    "size_limit": size_limit or None}  # fmt: skip
         mds = get_format("mds")
+        self._rows = 0
         mds.written(pa.schema([]), mds.write_options(options))  # refuses unknown encodings
         try:
             self._writer = DatasetWriter(os.path.expanduser(out), format="mds", shard_size="4gb", options=options,
@@ -91,12 +94,18 @@ class MDSWriter:
 
         Raises:
             MissingField: it lacks a column (a KeyError).
-            DataError: a value does not fit the encoding of its column.
+            DataError: a value does not fit the encoding of its column, such as an array of another dtype It
+                is a ValueError.
         """
         missing = [name for name in self.columns if name not in sample]
         if missing:
             raise MissingField("a sample lacks a column", column=missing[0], found=", ".join(map(str, sample)))
-        self._writer.write({name: _stored(encoding, sample[name]) for name, encoding in self.columns.items()})
+        stored = {}
+        for name, encoding in self.columns.items():
+            with errors_at(row=self._rows, column=name):
+                stored[name] = _stored(encoding, sample[name])
+        self._writer.write(stored)
+        self._rows += 1
 
     def finish(self) -> None:
         """Write what is left, and make the dataset appear."""
@@ -113,7 +122,11 @@ class MDSWriter:
 
 
 def _stored(encoding: str, value: Any) -> Any:
-    """Return a value for lading's writer, which compresses images less than the peer does, and has nulls."""
+    """Return a value for lading's writer, which compresses images less, has nulls, and takes arrays of other dtypes."""
+    dtype = (parse_array(encoding) or (None,))[0]
+    if dtype is not None and isinstance(value, np.ndarray) and value.dtype != np.dtype(dtype):
+        raise Unrepresentable("an array of another dtype than its encoding", expected=encoding, found=value.dtype,
+                              advice=f'Cast the array first: value.astype("{dtype}").')  # fmt: skip
     if encoding == "list[jpeg]" and isinstance(value, (list, tuple)):
         return [_stored("jpeg", each) for each in value]
     if encoding == "json" and value is None:

@@ -114,8 +114,20 @@ def encode_mds(encoding: str, value: Any) -> bytes | str:
 
 def _array_bytes(value: Any, dtype: str | None, shape: tuple[int, ...] | None) -> bytes:
     array = array_of(value, dtype, shape)
+    if array.dtype.kind == "f" and getattr(value, "dtype", None) != array.dtype:
+        _refuse_rounded(array, array_of(value))
     head = array_head(array.dtype, array.shape, dtype, shape)
     return head + array.astype(array.dtype.newbyteorder("<")).tobytes()
+
+
+def _refuse_rounded(array: NDArray[Any], given: NDArray[Any]) -> None:
+    """Raise Unrepresentable for floats that the dtype of an encoding would round; the peer refuses another dtype."""
+    changed = (array != given) & ~np.isnan(given)
+    if changed.any():
+        raise Unrepresentable(
+            f"values that {array.dtype} would round", found=f"{given.dtype} {given[changed][0].item()!r}",
+            advice=f'Round first: np.asarray(value, "{array.dtype}"). Or keep all bits: columns={{"name": "ndarray"}}.',
+        )  # fmt: skip
 
 
 def array_head(

@@ -91,10 +91,10 @@ def is_recoded(field: pa.Field, encoding: str) -> bool:
 
 
 def rounds(field: pa.Field, encoding: str) -> bool:
-    """Return whether an encoding holds floats of a column in fewer bits."""
-    kind, dtype = _leaf(stored_type(field.type)), (parse_array(encoding) or (encoding,))[0]
-    floats = pa.types.is_floating(kind) and dtype in NUMBERS
-    return floats and dtype is not None and np.dtype(NUMBERS[dtype]).itemsize < kind.bit_width // 8
+    """Return whether an encoding holds floats of a column in fewer bits. Arrays are never rounded."""
+    kind = stored_type(field.type)
+    floats = pa.types.is_floating(kind) and encoding in NUMBERS
+    return bool(floats and np.dtype(NUMBERS[encoding]).itemsize < kind.bit_width // 8)
 
 
 @dataclass(frozen=True, slots=True)
