@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import runpy
+import sys
 import tarfile
 import warnings
 from dataclasses import fields
@@ -23,7 +24,7 @@ import lading
 from lading._core.features.items import INTERLEAVED_SCHEMA, RESERVED, lineage_of
 from lading.compat import curator_stages
 from lading.compat import nemo_curator as compat
-from lading.errors import BadReference, MissingField, SchemaMismatch, Unrepresentable, UsageError
+from lading.errors import BadReference, MissingExtra, MissingField, SchemaMismatch, Unrepresentable, UsageError
 from peers import import_peer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -411,10 +412,12 @@ def test_arguments_that_lading_does_not_take_are_refused_by_their_names(tmp_path
         ),
         (lambda: compat.InterleavedWebdatasetWriter(tmp_path, write_kwargs={"compression": "zstd"}), "write_kwargs"),
         (
-            lambda: _write(
-                compat.InterleavedParquetWriter, tmp_path, _rows(_text("a", 0)), write_kwargs={"compression": "x"}
-            ),
-            "compression",
+            lambda: compat.InterleavedParquetWriter(tmp_path, write_kwargs={"compression": "lzma"}),
+            "no such compression.*'lzma'",
+        ),
+        (
+            lambda: compat.InterleavedParquetWriter(tmp_path, write_kwargs={"compression_level": 99}),
+            "no such level of zstd",
         ),
         (lambda: compat.InterleavedParquetWriter(tmp_path, file_extension="tar"), "file_extension"),
         (lambda: compat.InterleavedWebdatasetReader("x", max_batch_bytes=0), "max_batch_bytes=0"),
@@ -491,6 +494,12 @@ def test_file_extensions_choose_files(documents: list[str], tmp_path: Path) -> N
     assert read(file_extensions=[".mint"]) == [str(tmp_path / "b.mint")]
     with pytest.raises(FileNotFoundError, match="file_extensions"):
         read(file_extensions=[".other"])
+
+
+def test_a_broken_peer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nemo_curator.tasks", None)
+    with pytest.raises(MissingExtra, match=r"NeMo Curator, which is installed and cannot be imported.*\.tasks"):
+        runpy.run_path(str(Path(curator_stages.__file__)))
 
 
 def test_without_the_peer_tasks_have_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:

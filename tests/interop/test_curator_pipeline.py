@@ -27,7 +27,7 @@ from PIL import Image
 import lading
 from lading._core.features.items import INTERLEAVED_SCHEMA
 from lading.compat import nemo_curator as compat
-from lading.errors import UsageError
+from lading.errors import SourceNotFound, UsageError
 from peers import import_peer
 
 peer_io = import_peer("nemo_curator.stages.interleaved.io")
@@ -123,6 +123,13 @@ def _both(module: Any, name: str) -> Any:
 
 
 # A pipeline
+
+
+def test_a_reader_without_files_is_an_error(tmp_path: Path) -> None:
+    for name in ("InterleavedWebdatasetReader", "InterleavedParquetReader"):
+        assert _run(_both(peer_io, name)(str(tmp_path / "typo"))) == []
+        with pytest.raises(SourceNotFound, match=r"typo: there is no file to read; expected .*\.(tar|parquet)"):
+            _run(_both(compat, name)(str(tmp_path / "typo")))
 
 
 def _check_script(folder: Path, mint: Path, run: Callable[[str], str]) -> None:

@@ -44,7 +44,7 @@ from lading.compat.curator_stages import (
     storage_options,
     stores_of,
 )
-from lading.errors import MissingExtra, SourceNotFound, UsageError, errors_at
+from lading.errors import SourceNotFound, UsageError, errors_at, missing_extra
 from lading.options import InterleavedOptions
 
 __all__ = [
@@ -297,19 +297,19 @@ class _Reader(CompositeStage[Any, InterleavedBatch]):
         _check_max_batch_bytes(self.max_batch_bytes)
 
     def decompose(self) -> list[Any]:
-        """Return the peer's stage that lists files, and lading's that reads them.
+        """Return the stage that lists the files, and the stage that reads them.
 
         Raises:
             MissingExtra: NeMo Curator is not installed.
         """
         try:
-            from nemo_curator.stages.file_partitioning import FilePartitioningStage
-        except ModuleNotFoundError as error:
-            raise MissingExtra("pipelines need NeMo Curator", found=str(error),
-                               advice="Install nemo-curator, or use open() or batches().") from error  # fmt: skip
+            from lading.compat.curator_listing import ListingStage
+        except ImportError as error:
+            raise missing_extra(error, "pipelines need NeMo Curator", "nemo_curator",
+                                "Install nemo-curator, or use open() or batches().") from error  # fmt: skip
         # The peer compares the last extension only, and would leave out .tar.gz.
         last = dict.fromkeys(f".{extension.rpartition('.')[2]}" for extension in self.file_extensions)
-        listing = FilePartitioningStage(
+        listing = ListingStage(
             file_paths=self.file_paths, files_per_partition=self.files_per_partition, blocksize=self.blocksize,
             file_extensions=list(last), storage_options=self.storage_options,
         )  # fmt: skip

@@ -18,7 +18,7 @@ import pyarrow as pa
 from lading._core.features.items import INTERLEAVED_SCHEMA
 from lading._core.storage.fsspec import FsspecStore
 from lading._core.storage.stores import Stores
-from lading.errors import UsageError
+from lading.errors import UsageError, missing_extra
 
 __all__ = ["CompositeStage", "FileGroupTask", "InterleavedBatch", "ProcessingStage", "storage_options", "stores_of"]
 
@@ -79,8 +79,11 @@ if TYPE_CHECKING or find_spec("nemo_curator") is None:
 else:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the libraries that the peer imports
-        from nemo_curator.stages.base import CompositeStage, ProcessingStage
-        from nemo_curator.tasks import FileGroupTask, InterleavedBatch
+        try:
+            from nemo_curator.stages.base import CompositeStage, ProcessingStage
+            from nemo_curator.tasks import FileGroupTask, InterleavedBatch
+        except ImportError as error:
+            raise missing_extra(error, "these stages are those of NeMo Curator", "nemo_curator", "") from error
 
 
 def storage_options(given: Mapping[str, Any], argument: str, others: Sequence[str] = ()) -> dict[str, Any]:

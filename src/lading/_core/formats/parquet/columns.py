@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from lading._core.arrow import views
 from lading._core.features.types import Audio, Image, Video, feature_of
-from lading._core.formats.parquet.options import WriteOptions
+from lading._core.formats.parquet.options import WITH_LEVELS, WriteOptions
 from lading.errors import DataError, UsageError
 
 __all__ = [
     "ColumnPlan",
-    "check_codecs",
+    "check_columns",
     "expands",
     "leaf_arrays",
     "plan_columns",
@@ -27,8 +27,7 @@ __all__ = [
     "values_at_once",
 ]
 
-_CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
-_WITH_LEVELS = _EXPANDING = ("gzip", "brotli", "zstd")
+_EXPANDING = ("gzip", "brotli", "zstd")
 """Codecs with levels; the same may expand by more than 1,000 times, as snappy and lz4 never do."""
 _SAFE_RATIO = 900
 """Readers refuse large pages that expand by more than 1,000 times; levels and lengths are in a page, too."""
@@ -81,19 +80,11 @@ class ColumnPlan:
     ratio: float
 
 
-def check_codecs(options: WriteOptions, schema: pa.Schema) -> None:
-    """Raise UsageError for an unknown codec, level or column."""
-    named = options.compression if isinstance(options.compression, Mapping) else {"": options.compression}
-    for column, codec in [*named.items(), ("", options.media_compression or "none")]:
-        if codec not in _CODECS:
-            raise UsageError("no such compression", expected=", ".join(_CODECS), found=repr(codec))
-        if column and column not in schema.names:
+def check_columns(options: WriteOptions, schema: pa.Schema) -> None:
+    """Raise UsageError if a compression is given for a missing column."""
+    for column in options.compression if isinstance(options.compression, Mapping) else ():
+        if column not in schema.names:
             raise UsageError("compression is given for a missing column", found=repr(column), expected=schema.names)
-        level = options.compression_level
-        if level is not None and codec in _WITH_LEVELS:
-            least, most = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
-            if not least <= level <= most:
-                raise UsageError(f"no such level of {codec}", expected=f"{least} to {most}", found=level)
 
 
 def plan_columns(sample: pa.RecordBatch, options: WriteOptions) -> list[ColumnPlan]:
@@ -186,7 +177,7 @@ def _plan(path: str, field: pa.Field, values: pa.Array, options: WriteOptions) -
         path=path,
         column=field.name,
         codec=codec,
-        level=options.compression_level if codec in _WITH_LEVELS else None,
+        level=options.compression_level if codec in WITH_LEVELS else None,
         dictionary=not payload and mean <= _TEXT_BYTES and _repeats(values),
         statistics=not payload,
         value_bytes=_large_value(sizes),

@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading.errors import UsageError
 
-__all__ = ["ReadOptions", "WriteOptions"]
+__all__ = ["WITH_LEVELS", "ReadOptions", "WriteOptions"]
+
+_CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
+WITH_LEVELS = ("gzip", "brotli", "zstd")
+"""Codecs that have levels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +74,18 @@ class WriteOptions:
     compression_level: int | None = None
     media_compression: str | None = None
     huggingface: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse unknown codecs and levels."""
+        codecs = self.compression.values() if isinstance(self.compression, Mapping) else [self.compression]
+        for codec in [*codecs, self.media_compression or "none"]:
+            if codec not in _CODECS:
+                raise UsageError("no such compression", expected=", ".join(_CODECS), found=repr(codec))
+            if self.compression_level is not None and codec in WITH_LEVELS:
+                _check_level(codec, self.compression_level)
+
+
+def _check_level(codec: str, level: int) -> None:
+    least, most = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
+    if type(level) is not int or not least <= level <= most:
+        raise UsageError(f"no such level of {codec}", expected=f"{least} to {most}", found=repr(level))

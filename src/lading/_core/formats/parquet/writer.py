@@ -18,7 +18,7 @@ from lading._core.features.natural import is_media
 from lading._core.formats.base import ShardFacts, ShardWriter
 from lading._core.formats.parquet.columns import (
     ColumnPlan,
-    check_codecs,
+    check_columns,
     expands,
     plan_columns,
     shrinking,
@@ -76,7 +76,7 @@ class ParquetWriter(ShardWriter):
         self._refused_bytes = DEFAULT_LIMITS.page_bytes - min(self._page_bytes, 2 * _MAX_HALF_PAGE_BYTES)
         self._given_schema, self._metadata = schema, metadata_of(schema)
         self._schema = pa.schema([field.with_type(_written_type(field.type)) for field in schema])
-        check_codecs(options, self._schema)
+        check_columns(options, self._schema)
         self._in_seconds = {field.name for field in self._schema if _holds_seconds(field.type)}
         self._trial_rate: float | None = None
         self._handle: pa.NativeFile | None = None
