@@ -371,6 +371,16 @@ def test_a_store_that_fails_publishes_nothing_and_says_so(tmp_path: Path) -> Non
         list(PlainWriter(tmp_path, max_file_size=100).run([document(b"x")]))
 
 
+def test_the_size_of_files_is_a_number_or_a_text(tmp_path: Path) -> None:
+    writer = ZstdWriter(tmp_path, max_file_size="1kb")
+    assert writer.max_file_size == 1024
+    list(writer.run([document(*pictures(9))]))
+    assert len([*tmp_path.iterdir()]) > 1
+    for wrong in ("large", None, 0.5):
+        with pytest.raises(UsageError, match="size"):
+            ZstdWriter(tmp_path, max_file_size=wrong)  # type: ignore[arg-type] # what is refused
+
+
 # ZstdReader
 
 

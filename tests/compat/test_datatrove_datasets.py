@@ -178,11 +178,16 @@ def test_a_limit_counts_the_documents_of_a_task_behind_the_steps_of_a_dataset(ph
 @pytest.mark.parametrize("given, told", [
     ({"limit": "3"}, "limit='3'"),
     ({"skip": -1}, "skip=-1"),
-    ({"limt": 3}, "expected limit, skip"),
+    ({"limt": 3}, "expected text_key, id_key, limit, skip"),
 ])  # fmt: skip
 def test_wrong_arguments_are_refused_when_a_reader_is_made(photos: Path, given: Any, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         LadingReader(photos, **given)
+
+
+def test_arguments_after_the_source_are_given_by_name(photos: Path) -> None:
+    with pytest.raises(UsageError, match=r"given by name; found \('txt', 100\).*limit="):
+        LadingReader(photos, "txt", 100)
 
 
 def test_a_chosen_key_that_names_no_column_warns(photos: Path, docs: Path) -> None:

@@ -311,10 +311,11 @@ def test_batches_of_large_values_are_flushed_every_batch_size_rows_too(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "size, counts", [(1, [2, 2, 2]), (16, [2, 2, 2]), (17, [4, 2]), (48, [6]), (1 << 30, [6]), (float("inf"), [6])]
+    "size, counts",
+    [(1, [2, 2, 2]), (16, [2, 2, 2]), (17.0, [4, 2]), ("48b", [6]), (1 << 30, [6]), (float("inf"), [6]), ("1mb", [6])],
 )
 def test_a_shard_is_closed_when_its_batches_reach_the_size_and_none_is_empty(
-    tmp_path: Path, size: float, counts: list[int]
+    tmp_path: Path, size: float | str, counts: list[int]
 ) -> None:
     meta = write_sharded_arrow_cache(rows(6), FEATURES, tmp_path / "c", batch_size=2, shard_size_bytes=size)
     assert (meta.shard_row_counts, meta.num_shards, meta.num_rows) == (counts, len(counts), 6)

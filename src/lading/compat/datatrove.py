@@ -57,6 +57,7 @@ from lading._core.media.warc import WarcReader
 from lading._core.media.writer import Packer, check_level
 from lading._core.storage.fsspec import FsspecStore
 from lading._core.storage.stores import Stores
+from lading._core.units import parse_bytes
 from lading.compat.documents import (
     document_of_items,
     document_of_row,
@@ -255,6 +256,7 @@ class LadingReader(PipelineStep):
 
     Args:
         source: as `lading.open` takes it, a `DataFolderLike`, or a dataset. Its steps must not count or order samples.
+        by_place: refused: arguments after the source are given by name.
         text_key: column with the text. If a chosen column is missing, a warning.
         id_key: column with the id. By default the key of a sample is the id of documents without such a column, and
             else its file, below the source if that is a folder, and its number.
@@ -285,9 +287,9 @@ class LadingReader(PipelineStep):
     def __init__(  # noqa: PLR0913 - the arguments of datatrove's readers
         self,
         source: Source | Dataset | DataFolderLike,
+        *by_place: object,
         text_key: str = "text",
         id_key: str = "id",
-        *,
         limit: int = -1,
         skip: int = 0,
         adapter: Callable[..., Mapping[str, Any]] | None = None,
@@ -302,6 +304,10 @@ class LadingReader(PipelineStep):
         **opening: Any,
     ) -> None:
         super().__init__()
+        if by_place:
+            raise UsageError("arguments after the source are given by name", found=f"{by_place!r:.80}",
+                             advice="Give limit=, text_key= and so on: readers of datatrove have other orders.",
+                             )  # fmt: skip
         _refuse_unknown(opening, (LadingReader, open_dataset), _NOT_OF_READERS)
         if not isinstance(limit, (int, Integral)) or not isinstance(skip, (int, Integral)) or skip < 0:
             raise UsageError("limit and skip are numbers of documents", expected="limit=-1 for all, and skip=0 or more",
@@ -615,8 +621,8 @@ class BaseMediaWriter(PipelineStep):
         output_filename: template of names below it, with `${rank}` (five digits) and any tag: one given to `write` or
             `run`, a key of the metadata of media or document, or `id`. Default: `default_output_filename`.
         mode: `wb`.
-        max_file_size: a file of this size is complete, and names begin with a counter, `000_`. 0 or less: no limit, no
-            counter.
+        max_file_size: a file of this size, in bytes or as a text such as `5GB`, is complete, and names begin with a
+            counter, `000_`. 0 or less: no limit, no counter.
 
     Attributes:
         output_mg: the open files: `self.output_mg.get_file(name)`, `pop(name)`, `get_open_files()`.
@@ -635,7 +641,7 @@ class BaseMediaWriter(PipelineStep):
         output_folder: DataFolderLike,
         output_filename: str | None = None,
         mode: str = "wb",
-        max_file_size: int = -1,
+        max_file_size: int | str = -1,
     ) -> None:
         super().__init__()
         template = output_filename or self.default_output_filename
@@ -644,7 +650,7 @@ class BaseMediaWriter(PipelineStep):
                              advice="Give one, or set default_output_filename in the class.")  # fmt: skip
         if mode != "wb":
             raise UsageError("media are written as bytes", expected="mode='wb'", found=repr(mode))
-        self.max_file_size = max_file_size
+        self.max_file_size = max_file_size if isinstance(max_file_size, int) else parse_bytes(max_file_size)
         self.file_id_counter = Counter[str]()
         self._names = Names(template, counted=False)
         self._folder = output_folder
@@ -790,7 +796,7 @@ class ZstdWriter(BaseMediaWriter):
         self,
         output_folder: DataFolderLike,
         output_filename: str | None = None,
-        max_file_size: int = 5 << 30,
+        max_file_size: int | str = 5 << 30,
         compression_level: int = 3,
     ) -> None:
         super().__init__(output_folder, output_filename, mode="wb", max_file_size=max_file_size)

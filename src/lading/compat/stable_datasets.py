@@ -112,7 +112,7 @@ def write_sharded_arrow_cache(
     features: Mapping[str, Feature],
     cache_dir: str | os.PathLike[str],
     *,
-    shard_size_bytes: float = DEFAULT_SHARD_SIZE_BYTES,
+    shard_size_bytes: float | str | None = DEFAULT_SHARD_SIZE_BYTES,
     batch_size: int = 1000,
     compression: str | None = None,
     num_encode_workers: int = 0,
@@ -127,7 +127,8 @@ def write_sharded_arrow_cache(
         generator: pairs of a key and an example.
         features: feature of each column.
         cache_dir: a local folder.
-        shard_size_bytes: a shard ends when its batches hold this much in memory; `float("inf")` or None: one shard.
+        shard_size_bytes: a shard ends when its batches hold this much in memory, a number or a text such as `256MB`;
+            `float("inf")` or None: one shard.
         batch_size: rows of a batch. A batch of 256 MiB ends earlier.
         compression: of the shards' buffers: `zstd`, `lz4` or None.
         num_encode_workers: threads that encode.
@@ -145,7 +146,7 @@ def write_sharded_arrow_cache(
         generator,
         features,
         cache_dir,
-        shard_size=None if shard_size_bytes in (math.inf, None) else int(shard_size_bytes),
+        shard_size=_shard_size(shard_size_bytes),
         batch_size=batch_size,
         batch_bytes=_MOST_BATCH_BYTES,
         compression=compression,
@@ -156,6 +157,13 @@ def write_sharded_arrow_cache(
         schema_fingerprint=older_fingerprint(features),
     )
     return _as_peer(meta)
+
+
+def _shard_size(size: float | str | None) -> int | str | None:
+    """Return a size for `write_cache`, which takes no floats. Infinity is no limit, as in the peer."""
+    if size is None or size == math.inf:
+        return None
+    return size if isinstance(size, str) else int(size)
 
 
 def read_sharded_cache_meta(cache_dir: str | os.PathLike[str]) -> ShardedCacheMeta:
