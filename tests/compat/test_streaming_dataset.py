@@ -87,13 +87,17 @@ def test_a_partial_repeat_is_drawn_anew_unless_it_is_fixed(folder: Path) -> None
     ({"streams": [Stream(local="SET", proportion=1), Stream(local="SET")]}, "proportion"),
     ({"streams": [Stream(local="SET", repeat=1)], "epoch_size": 9}, "epoch_size"),
     ({"local": "SET", "epoch_size": -4}, "epoch_size"),
+    ({"local": "SET", "batch_size": 0}, "batch_size=0"),
+    ({"local": "SET", "shuffle_block_size": -5}, "shuffle_block_size=-5"),
+    ({"local": "SET", "predownload": -1}, "predownload=-1"),
+    ({"local": "SET", "num_canonical_nodes": 0}, "num_canonical_nodes=0"),
     ({"local": "SET", "epoch_size": "4 dozen"}, "epoch_size"),
 ])  # fmt: skip
 def test_what_is_not_done_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: Any, told: str) -> None:
     monkeypatch.chdir(folder.parent)
     (folder.parent / "SET").symlink_to(folder)
     with pytest.raises(UsageError, match=told):
-        StreamingDataset(batch_size=4, **arguments)
+        StreamingDataset(**{"batch_size": 4, **arguments})
 
 
 def test_streams_and_samples_that_are_wrong(folder: Path, tmp_path: Path) -> None:

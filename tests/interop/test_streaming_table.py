@@ -176,7 +176,7 @@ def test_samples_by_number(theirs: ModuleType, tmp_path: Path) -> None:
     _write(mine, tmp_path / "set" / "train")
     ours = mine.StreamingDataset(local=tmp_path / "set", split="train", batch_size=4)
     dataset = theirs.StreamingDataset(local=str(tmp_path / "set"), split="train", batch_size=4)
-    assert (len(ours), ours.size) == (len(dataset), dataset.size) == (200, 200)
+    assert (len(ours), ours.size, ours.length) == (len(dataset), dataset.size, dataset.length) == (200, 200, 200)
     with lading.open(tmp_path / "set", split="train") as opened:
         for index in (0, -1, slice(3, 30, 7), [5, 150], np.array([1, 199])):
             found = [each if isinstance(each, list) else [each] for each in (ours[index], dataset[index])]
@@ -425,7 +425,8 @@ def test_a_script_of_a_user_of_streaming(theirs: ModuleType, tmp_path: Path, wor
 
 @_TABLE.line(
     '`shuffle_algo="py1e"`, `shuffle_algo="naive"`, `shuffle_block_size=…`',
-    "other `shuffle_algo`, `num_canonical_nodes=…`, `partition_algo=…`, `batching_method=…`",
+    "other `shuffle_algo`, `partition_algo=…`, `batching_method=…`",
+    "`num_canonical_nodes=…`",
     "`cache_limit=…`",
 )
 def test_orders(theirs: ModuleType, tmp_path: Path) -> None:
@@ -439,13 +440,20 @@ def test_orders(theirs: ModuleType, tmp_path: Path) -> None:
             assert sorted(found) == [*range(200)]
             assert found != sorted(found)
     refused: list[dict[str, Any]] = [
-        {"shuffle_algo": "py2s"}, {"num_canonical_nodes": 2}, {"partition_algo": "orig"},
-        {"batching_method": "stratified"}, {"cache_limit": "1gb"},
+        {"shuffle_algo": "py2s"}, {"partition_algo": "orig"}, {"batching_method": "stratified"},
+        {"cache_limit": "1gb"},
     ]  # fmt: skip
     for options in refused:
         theirs.StreamingDataset(**{**how, **options})
         with pytest.raises(UsageError, match=next(iter(options))):
             mine.StreamingDataset(**{**how, **options})
+    for library in (theirs, mine):  # the numbers of nodes change the peer's order alone
+        epochs = [
+            [row["n"] for row in library.StreamingDataset(num_canonical_nodes=nodes, shuffle_block_size=64, **how)]
+            for nodes in (1, 4)
+        ]
+        assert sorted(epochs[0]) == sorted(epochs[1]) == [*range(200)]
+        assert (epochs[0] == epochs[1]) == (library is mine)
     for kind in ("block", "global"):
         found = [n for batch in lading.loader(tmp_path / "set", 64, shuffle=kind) for n in batch["n"].tolist()]
         assert sorted(found) == [*range(200)]

@@ -21,6 +21,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import accumulate
 from math import ceil
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -52,7 +53,6 @@ _NOT_DONE: Final[Mapping[str, tuple[Any, str]]] = {
     "cache_limit": (None, "lading.loader(remote, cache_dir=…, cache_limit=…) keeps to a limit"),
     "sampling_granularity": (1, "samples of a partial repeat are drawn one by one"),
     "partition_algo": ("relaxed", "the order knows no nodes: a step takes the next samples"),
-    "num_canonical_nodes": (None, "the order knows no nodes, and any number of them goes on with a state"),
     "batching_method": ("random", "lading.mix has exact proportions in every batch"),
     "stream_name": ("stream", "give streams=[Stream(…)]"),
     "stream_config": (None, "give streams=[Stream(…)]"),
@@ -138,6 +138,7 @@ class StreamingDataset(IterableDataset[dict[str, Any]]):
             `10k` (thousand), `1.5m` (million), `2b`, `1t`.
         predownload: samples of each worker whose shards are fetched ahead of use; by default 8 batches.
         sampling_method: `balanced` draws other samples of a stream in each epoch, `fixed` the same.
+        num_canonical_nodes: any number: lading's order knows no nodes, and is the same for all numbers.
         batch_size: that of the `DataLoader`; samples of one rank.
         shuffle: whether the order is random.
         shuffle_algo: `py1e` shuffles blocks of neighbours, `naive` all samples.
@@ -149,7 +150,8 @@ class StreamingDataset(IterableDataset[dict[str, Any]]):
         more: other arguments of the peer, with their defaults.
 
     Attributes:
-        streams, batch_size, shuffle, shuffle_algo, shuffle_seed, replication: the arguments.
+        streams, batch_size, shuffle, shuffle_algo, shuffle_seed, replication, num_canonical_nodes: the arguments.
+        length: samples of an epoch for one rank, as `len`.
         shards: those of all streams.
         num_samples: of all streams, by number.
         epoch_size: samples of an epoch.
@@ -171,6 +173,7 @@ class StreamingDataset(IterableDataset[dict[str, Any]]):
         keep_zip: bool = False,
         epoch_size: int | str | None = None,
         predownload: int | None = None,
+        num_canonical_nodes: int | None = None,
         sampling_method: str = "balanced",
         batch_size: int | None = None,
         shuffle: bool = False,
@@ -188,6 +191,10 @@ class StreamingDataset(IterableDataset[dict[str, Any]]):
             raise UsageError("give either streams=, or remote=, local= or both")
         if sampling_method not in ("balanced", "fixed"):
             raise UsageError("no such sampling", expected="balanced or fixed", found=repr(sampling_method))
+        _refuse_counts(1, num_canonical_nodes=num_canonical_nodes, batch_size=batch_size,
+                       shuffle_block_size=shuffle_block_size, replication=replication)  # fmt: skip
+        _refuse_counts(0, predownload=predownload)
+        self.num_canonical_nodes = num_canonical_nodes
         self.batch_size, self.shuffle, self.shuffle_algo, self.shuffle_seed = (
             batch_size, shuffle, shuffle_algo, shuffle_seed)  # fmt: skip
         self.replication, self._predownload, self._fixed = replication, predownload, sampling_method == "fixed"
@@ -212,9 +219,14 @@ class StreamingDataset(IterableDataset[dict[str, Any]]):
         """Number of samples of all streams: those that have a number."""
         return self.num_samples
 
-    def __len__(self) -> int:
+    @property
+    def length(self) -> int:
         """Samples of an epoch for one rank."""
         return ceil(self.epoch_size / self._world_size)
+
+    def __len__(self) -> int:
+        """Samples of an epoch for one rank."""
+        return self.length
 
     def __getitem__(self, index: Any) -> Any:
         """Return samples by their numbers, as `lading.compat.mosaicml.LocalCopy`."""
@@ -264,8 +276,8 @@ class StreamingDataset(IterableDataset[dict[str, Any]]):
         return {"num_samples": self.num_samples, "chosen": self._chosen, "shuffle": self._shuffle.as_dict()}
 
     def _share(self, workers: int) -> Share:
-        if type(self.batch_size) is not int or self.batch_size < 1:
-            raise UsageError("samples are shared among workers by batches", found=f"batch_size={self.batch_size!r}",
+        if self.batch_size is None:
+            raise UsageError("samples are shared among workers by batches", found="batch_size=None",
                              advice="Give batch_size=, that of the DataLoader.")  # fmt: skip
         return Share(self.epoch_size, self.batch_size, "short", self._rank, self._world_size, every=workers)
 
@@ -342,6 +354,13 @@ def _refuse_not_done(arguments: Mapping[str, Any]) -> None:
         if value != usual:
             raise UsageError(f"lading does not do {name}", expected=f"{name}={usual!r}, or nothing",
                              found=repr(value), advice=f"Leave it out: {instead}.")  # fmt: skip
+
+
+def _refuse_counts(least: int, **arguments: Any) -> None:
+    """Raise UsageError for an argument that is neither None nor a number of at least `least`."""
+    for name, value in arguments.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, Integral)) or value < least):
+            raise UsageError(f"{name} is a number", expected=f"{least} or more, or None", found=f"{name}={value!r}")
 
 
 def _with_defaults(stream: Stream, usual: Mapping[str, Any]) -> Stream:
