@@ -16,6 +16,7 @@ import lading
 from doc_tables import Table
 from lading._core.features.items import INTERLEAVED_SCHEMA
 from lading.compat import nemo_curator
+from lading.errors import UsageError
 from lading.options import InterleavedOptions
 from peers import import_peer
 
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
 
 TABLE = Table("NeMo Curator")
 
+_TEXTS = ("sample_id", "modality", "text_content", "materialize_error")
 _PLACES = ("source_ref", "materialize_error")
 
 
@@ -264,6 +266,55 @@ def test_the_error_of_another_modality(tmp_path: Path) -> None:
     mine = _raised(lambda: lading.open(tmp_path / "a.parquet").write(tmp_path / "out", format="webdataset"))
     assert isinstance(mine, lading.errors.Unrepresentable)
     assert isinstance(mine, type(theirs))
+
+
+@TABLE.line('`write_kwargs={"use_dictionary": False}` and other options of pyarrow, `file_extension="pq"`')
+def test_options_of_writers(curated: Path, tmp_path: Path) -> None:
+    given: list[dict[str, Any]] = [{"write_kwargs": {"use_dictionary": False}}, {"file_extension": "pq"}]
+    for how in given:
+        peer.InterleavedParquetWriterStage(str(tmp_path / "theirs"), **how)
+        with pytest.raises(UsageError, match=r"use_dictionary|file_extension"):
+            nemo_curator.InterleavedParquetWriterStage(str(tmp_path / "mine"), **how)
+    taken = {"compression": "zstd", "compression_level": 5, "row_group_size": 10}
+    for library in (peer, nemo_curator):
+        out = tmp_path / library.__name__
+        stage = library.InterleavedParquetWriterStage(str(out), write_kwargs=taken)
+        _write(stage, _tasks(peer.InterleavedParquetReader(str(curated)))[:1])
+        group = pq.ParquetFile(next(out.iterdir())).metadata.row_group(0)
+        assert (group.num_rows, group.column(0).compression) == (10, "ZSTD")
+
+
+@TABLE.line('`read_kwargs={"columns": ["url"]}`')
+def test_options_of_readers(curated: Path) -> None:
+    how: dict[str, Any] = {"read_kwargs": {"columns": ["url"]}}
+    peer.InterleavedParquetReader(str(curated), **how)
+    with pytest.raises(UsageError, match=r"read_kwargs.*columns"):
+        nemo_curator.InterleavedParquetReader(str(curated), **how)
+    chosen = [
+        {*library.InterleavedParquetReaderStage(fields=("url",)).process(task).to_pyarrow().column_names}
+        for library in (peer_readers, nemo_curator)
+        for task in [peer_tasks.FileGroupTask(dataset_name="d", data=[str(min(curated.iterdir()))])]
+    ]
+    assert chosen[0] == chosen[1]
+
+
+@TABLE.line("texts that writers store as `large_string`, `materialize_error` as `string` or `large_string`")
+def test_types_of_texts_in_files(mint: Path, tmp_path: Path) -> None:
+    found: dict[Any, set[tuple[str, str]]] = {}
+    for library, readers in ((peer, peer_readers), (nemo_curator, nemo_curator)):
+        for at_read in (False, True):
+            reader = readers.InterleavedWebdatasetReaderStage(materialize_on_read=at_read, **_IDS)
+            task = reader.process(peer_tasks.FileGroupTask(dataset_name="d", data=[str(min(mint.iterdir()))]))
+            out = tmp_path / f"{library.__name__} {at_read}"
+            _write(library.InterleavedParquetWriterStage(str(out)), [task])
+            schema = pq.read_schema(next(out.iterdir()))
+            found.setdefault(library, set()).update((name, str(schema.field(name).type)) for name in _TEXTS)
+    error, rest = "materialize_error", {*_TEXTS} - {"materialize_error"}
+    assert found[peer] == {(error, "string"), (error, "large_string"), *((name, "large_string") for name in rest)}
+    assert found[nemo_curator] == {(name, "string") for name in _TEXTS}
+    lading.open(mint).write(tmp_path / "out", format="parquet")
+    schema = pq.read_schema(next((tmp_path / "out").rglob("*.parquet")))
+    assert {str(schema.field(name).type) for name in _TEXTS} == {"string"}
 
 
 @TABLE.line('`mode="overwrite"`')

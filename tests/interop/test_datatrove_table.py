@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import gzip
 import io
@@ -108,6 +109,16 @@ def test_adapters(docs: Path) -> None:
     assert equal(docs / "jsonl", adapter=adapter)[0].id == "00000.jsonl.gz 0"
 
 
+@TABLE.line('`JsonlReader("docs", "paths.txt")`: arguments by place')
+def test_arguments_by_place(docs: Path, tmp_path: Path) -> None:
+    (tmp_path / "paths.txt").write_text("00000.jsonl.gz\n")
+    folder, paths = str(docs / "jsonl"), str(tmp_path / "paths.txt")
+    theirs = [*readers.JsonlReader(folder, paths).run()]
+    assert [*LadingReader(folder, paths_file=paths).run()] == theirs
+    with pytest.raises(UsageError, match="by name"):
+        LadingReader(folder, paths)
+
+
 @TABLE.line("`glob_pattern=`, `paths_file=`")
 def test_chosen_files(docs: Path, tmp_path: Path) -> None:
     (tmp_path / "names").write_text("sub/00001.jsonl.gz\n00000.jsonl.gz\n")
@@ -163,6 +174,20 @@ def test_json_lines(tmp_path: Path) -> None:
     loads = import_peer("orjson").loads
     assert [loads(line) for line in lines[0]] == [loads(line) for line in lines[1]]
     assert list(readers.JsonlReader(str(tmp_path / "a"), glob_pattern="*.gz", **BARE).run()) == documents()
+
+
+@TABLE.line("bytes of media in `JsonlWriter`: left out")
+def test_bytes_in_json_lines(tmp_path: Path) -> None:
+    list(writers.JsonlWriter(str(tmp_path / "a"), compression=None).run(documents(size=3)))
+    for sample in lading.open(tmp_path / "a"):
+        assert sample["media"][0]["media_bytes"] is None
+    with pytest.raises(ValueError, match="base64"):
+        list(LadingWriter(tmp_path / "b", format="jsonl").run(documents(size=3)))
+    list(LadingWriter(tmp_path / "c", format="jsonl", options={"bytes": "base64"}).run(documents(size=3)))
+    [file] = (tmp_path / "c").glob("*.jsonl")
+    lines = [import_peer("orjson").loads(line) for line in file.read_bytes().splitlines()]
+    assert [base64.b64decode(line["m"]) for line in lines] == [bytes([at]) * 3 for at in range(6)]
+    assert [sample["m"] for sample in lading.open(tmp_path / "c")] == [bytes([at]) * 3 for at in range(6)]
 
 
 @TABLE.line('`ParquetWriter("out", expand_metadata=True)`')

@@ -144,6 +144,21 @@ def test_arrays_keep_their_values(theirs: ModuleType, tmp_path: Path, encoding: 
             assert lading.open(tmp_path / "new")[0]["a"].tolist() == array.tolist()
 
 
+@_TABLE.line("`progress_bar=…`, `max_workers=…`, `retry=…` of `MDSWriter`")
+def test_uploads_are_not_tuned(theirs: ModuleType, tmp_path: Path) -> None:
+    for library in (theirs, mine):
+        _write(library, tmp_path / library.__name__, progress_bar=False, max_workers=None, retry=2)
+    assert _files(tmp_path / theirs.__name__) == _files(tmp_path / mine.__name__)
+    for number, given in enumerate(({"progress_bar": True}, {"max_workers": 3}, {"retry": 5})):
+        _write(theirs, tmp_path / f"their {number}", **given)
+        with pytest.raises(UsageError, match="uploads go on"):
+            _write(mine, tmp_path / "refused", **given)
+    out = tmp_path / "with retries"
+    with lading.compat.mosaicml.MDSWriter(out=out, columns=_COLUMNS, storage_options={"retry_s": 180}) as writer:
+        writer.write(_ROWS[0])
+    assert _entry(out)["samples"] == 1
+
+
 @_TABLE.line("an error inside `with MDSWriter(…)`")
 def test_a_writer_that_fails_leaves_nothing(theirs: ModuleType, tmp_path: Path) -> None:
     for library in (theirs, mine):
