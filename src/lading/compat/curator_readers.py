@@ -91,19 +91,29 @@ class _ReaderStage(ProcessingStage[FileGroupTask, InterleavedBatch]):
     def _read(self, path: str, stores: Stores) -> pa.Table:
         """Return the rows of a file."""
 
+    @property
     @abstractmethod
-    def process(self, task: FileGroupTask) -> InterleavedBatch | list[InterleavedBatch]:
-        """Return the rows of a task's files."""
+    def max_batch_bytes(self) -> int | str | None:
+        """Bytes of a batch: a field of each stage, at the peer's place."""
 
-    def _batches(self, task: FileGroupTask, max_batch_bytes: int | str | None) -> list[InterleavedBatch]:
-        """Return the rows of the task's files, as `process` does."""
-        _check_max_batch_bytes(max_batch_bytes)
+    def process(self, task: FileGroupTask) -> InterleavedBatch | list[InterleavedBatch]:
+        """Return the rows of the task's files: one batch, or with `max_batch_bytes` as many as that takes.
+
+        `source_files` of a batch are the files of its rows; `path::split_00001` of one of several batches.
+
+        Example: `InterleavedParquetReaderStage().process(FileGroupTask("mint", ["curated/0.parquet"]))`
+
+        Raises:
+            DataError: a file is damaged, or holds no such rows; names the file.
+            SchemaMismatch: a value does not fit the type of its column.
+        """
+        _check_max_batch_bytes(self.max_batch_bytes)
         files = list(task.data)
         stores = stores_of([*map(folder_of, files)], self.storage_options)
         tables = [self._read(path, stores) for path in files]
         rows = self._joined(files, tables)
         with errors_at(file=", ".join(files)):
-            bounds = _bounds(rows, max_batch_bytes)
+            bounds = _bounds(rows, self.max_batch_bytes)
         ends = np.cumsum([table.num_rows for table in tables])
         batches = []
         for number, (first, stop) in enumerate(pairwise(bounds)):
@@ -118,7 +128,7 @@ class _ReaderStage(ProcessingStage[FileGroupTask, InterleavedBatch]):
                 dataset_name=task.dataset_name, data=rows.slice(first, stop - first), _metadata=told,
                 _stage_perf=task._stage_perf,  # noqa: SLF001 - the peer's field
             ))  # fmt: skip
-        return batches
+        return batches if len(batches) > 1 else batches[0]
 
     def _joined(self, files: list[str], tables: list[pa.Table]) -> pa.Table:
         """Return the rows of all files, with the columns that are asked for."""
@@ -162,20 +172,6 @@ class InterleavedParquetReaderStage(_ReaderStage):
     fields: tuple[str, ...] | None = None
     max_batch_bytes: int | str | None = None
     name: str = "interleaved_parquet_reader"
-
-    def process(self, task: FileGroupTask) -> InterleavedBatch | list[InterleavedBatch]:
-        """Return the rows of the task's files: one batch, or with `max_batch_bytes` as many as that takes.
-
-        `source_files` of a batch are the files of its rows; `path::split_00001` of one of several batches.
-
-        Example: `InterleavedParquetReaderStage().process(FileGroupTask("mint", ["curated/0.parquet"]))`
-
-        Raises:
-            DataError: a file is damaged, or holds no such rows; names the file.
-            SchemaMismatch: a value does not fit the type of its column.
-        """
-        batches = self._batches(task, self.max_batch_bytes)
-        return batches if len(batches) > 1 else batches[0]
 
     def _read(self, path: str, stores: Stores) -> pa.Table:
         with open_dataset(path, format="parquet", view="samples", hive_partitioning=False, stores=stores) as dataset:
@@ -221,14 +217,6 @@ class InterleavedWebdatasetReaderStage(_ReaderStage):
     per_image_fields: tuple[str, ...] = ()
     per_text_fields: tuple[str, ...] = ()
     name: str = "webdataset_reader"
-
-    def process(self, task: FileGroupTask) -> InterleavedBatch | list[InterleavedBatch]:
-        """Return the rows of the task's files; see `InterleavedParquetReaderStage.process`.
-
-        Example: `InterleavedWebdatasetReaderStage().process(FileGroupTask("mint", ["mint/00000.tar"]))`
-        """
-        batches = self._batches(task, self.max_batch_bytes)
-        return batches if len(batches) > 1 else batches[0]
 
     def _read(self, path: str, stores: Stores) -> pa.Table:
         with open_dataset(

@@ -335,10 +335,11 @@ class XSVReader(MDSShard):
                          separator=separator, **how)  # fmt: skip
 
 
-class CSVReader(MDSShard):
+class CSVReader(XSVReader):
     """One shard of CSV, with the peer's arguments in the peer's order; see `MDSShard`."""
 
     _kind = "csv"
+    _separator: ClassVar[str] = ","
 
     def __init__(  # noqa: PLR0913, PLR0917 - the peer's
         self,
@@ -357,16 +358,15 @@ class CSVReader(MDSShard):
         zip_meta: object = None,
         **how: Any,
     ) -> None:
-        super().__init__(dirname, split, compression, hashes, samples, size_limit, raw_data=raw_data,
-                         raw_meta=raw_meta, zip_data=zip_data, zip_meta=zip_meta, format=self._kind,
-                         column_encodings=column_encodings, column_names=column_names, newline=newline,
-                         **how)  # fmt: skip
+        super().__init__(dirname, split, column_encodings, column_names, compression, hashes, newline, raw_data,
+                         raw_meta, samples, self._separator, size_limit, zip_data, zip_meta, **how)  # fmt: skip
 
 
 class TSVReader(CSVReader):
     """One shard of TSV, as `CSVReader`."""
 
     _kind = "tsv"
+    _separator = "\t"
 
 
 _READERS: Final[Mapping[str, type[MDSShard]]] = {
