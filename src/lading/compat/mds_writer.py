@@ -35,6 +35,7 @@ class MDSWriter:
 
     Args:
         columns: encoding of each column. Other values of a sample are left out, as in the peer.
+            Single numbers in `float16` and `float32` are rounded, as in the peer; arrays never.
         out: folder of the dataset, a path or URL. Shards of a URL are built on this machine, then uploaded.
         keep_local: only False: no local copy is made.
         compression: of whole shards, such as `zstd:7`.

@@ -360,7 +360,9 @@ def _refuse_counts(least: int, **arguments: Any) -> None:
     """Raise UsageError for an argument that is neither None nor a number of at least `least`."""
     for name, value in arguments.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, Integral)) or value < least):
-            raise UsageError(f"{name} is a number", expected=f"{least} or more, or None", found=f"{name}={value!r}")
+            raise UsageError(
+                f"{name} is a whole number", expected=f"{least} or more, or None", found=f"{name}={value!r}"
+            )
 
 
 def _with_defaults(stream: Stream, usual: Mapping[str, Any]) -> Stream:
