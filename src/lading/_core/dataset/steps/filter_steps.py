@@ -19,6 +19,7 @@ from lading._core.content.media_files import Opening
 from lading._core.dataset.steps.base import Applied, AppliedEach, Columns, Known, Step, StepContext
 from lading._core.dataset.steps.functions import (
     Function,
+    FunctionStep,
     OnFunctionError,
     refuse_no_function,
     shown_error,
@@ -265,7 +266,7 @@ class ImageBounds(_FilterStep):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter(_FilterStep):
+class Filter(FunctionStep, _FilterStep):
     """Keep the samples for which a function says true.
 
     Attributes:
@@ -284,18 +285,10 @@ class Filter(_FilterStep):
     opening: Opening = "upright"
     spool: bool = field(default=True, compare=False)
 
-    calls_function: ClassVar[bool] = True
-    reads_values: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         """Refuse values that cannot be called, and unknown policies."""
         _refuse_other_policy(self.drop)
         refuse_no_function(self.function, self.on_error)
-
-    @property
-    def is_spooled(self) -> bool:
-        """Whether what the function gives may be kept."""
-        return self.spool
 
     @property
     def verb(self) -> str:
@@ -305,15 +298,6 @@ class Filter(_FilterStep):
     def changes_rows(self, view: str) -> bool:
         """Return whether it takes single items of documents."""
         return self.batched and super(Filter, self).changes_rows(view)
-
-    def columns_needed(self, wanted: Columns, known: Known) -> Columns:  # noqa: ARG002 - as of all steps
-        """Return all columns."""
-        return Columns.all_but()
-
-    @property
-    def sent(self) -> dict[str, object]:
-        """The function."""
-        return {self.verb: self.function}
 
     def begin(self, context: StepContext) -> Applied:
         """Return the step at work."""

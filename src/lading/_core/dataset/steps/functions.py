@@ -3,17 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
+from lading._core.dataset.steps.base import Columns, Known, Step
 from lading.errors import UsageError
 
-__all__ = ["Function", "OnFunctionError", "refuse_no_function", "shown_error", "shown_function", "shown_spool"]
+__all__ = [
+    "Function",
+    "FunctionStep",
+    "OnFunctionError",
+    "refuse_no_function",
+    "shown_error",
+    "shown_function",
+    "shown_spool",
+]
 
 Function: TypeAlias = Callable[[Any], Any]
 """A function of the user's over a sample; or over a batch, in which payload comes as references or `large_binary`."""
 
 OnFunctionError: TypeAlias = Literal["error", "drop_sample"]
 """For a sample for which a function raises: raise; or drop it, counted and listed in the ledger."""
+
+
+class FunctionStep(Step):
+    """A step that calls a function of the user, with each sample or with batches."""
+
+    __slots__ = ()
+
+    function: Function
+    spool: bool
+
+    reads_values: ClassVar[bool] = True
+    calls_function: ClassVar[bool] = True
+
+    @property
+    def verb(self) -> str:
+        """Name of the method that makes the step."""
+        raise NotImplementedError
+
+    @property
+    def is_spooled(self) -> bool:
+        """Whether what the function gives may be kept."""
+        return self.spool
+
+    @property
+    def sent(self) -> dict[str, object]:
+        """The function."""
+        return {self.verb: self.function}
+
+    def columns_needed(self, wanted: Columns, known: Known) -> Columns:  # noqa: ARG002 - as of all steps
+        """Return all columns."""
+        return Columns.all_but()
 
 
 def refuse_no_function(function: object, on_error: str) -> None:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.align import align_table
 from lading._core.content.media_files import Opening
-from lading._core.dataset.steps.base import Applied, Columns, Known, Step, StepContext, refuse_no_names
+from lading._core.dataset.steps.base import Applied, Columns, StepContext, refuse_no_names
 from lading._core.dataset.steps.functions import (
     Function,
+    FunctionStep,
     OnFunctionError,
     refuse_no_function,
     shown_error,
@@ -34,7 +35,7 @@ __all__ = ["Map"]
 
 
 @dataclass(frozen=True, slots=True)
-class Map(Step):
+class Map(FunctionStep):
     """Merge the dict that a function returns into its sample; or replace each batch by the batch that it returns.
 
     Attributes:
@@ -54,8 +55,6 @@ class Map(Step):
     spool: bool = field(default=True, compare=False)
 
     keeps_names: ClassVar[bool] = False
-    reads_values: ClassVar[bool] = True
-    calls_function: ClassVar[bool] = True
     makes_columns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -64,11 +63,6 @@ class Map(Step):
         for name, kind in self.columns or ():
             refuse_no_names([name])
             declared_field(name, kind)
-
-    @property
-    def is_spooled(self) -> bool:
-        """Whether what the function makes may be kept."""
-        return self.spool
 
     @property
     def keeps_samples(self) -> bool:
@@ -88,15 +82,6 @@ class Map(Step):
     def left(self, names: Columns, view: str) -> Columns:  # noqa: ARG002 - as of all steps
         """Return any names: nobody knows which columns the function gives."""
         return Columns.all_but()
-
-    def columns_needed(self, wanted: Columns, known: Known) -> Columns:  # noqa: ARG002 - as of all steps
-        """Return all columns."""
-        return Columns.all_but()
-
-    @property
-    def sent(self) -> dict[str, object]:
-        """The function."""
-        return {self.verb: self.function}
 
     def begin(self, context: StepContext) -> Applied:
         """Return the step at work."""
