@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ def made(sample: Any) -> dict[str, Any]:
 
 def behind(sample: Any) -> dict[str, Any]:
     return {"k": _see(sample) % 5}
+
+
+def named(_: Any, name: str) -> dict[str, Any]:
+    return {"part": name}
 
 
 def chosen(sample: Any) -> bool:
@@ -139,6 +144,19 @@ def test_what_another_function_made_is_not_taken(folder: str, tmp_path: Path, mo
     lading.open(folder).map(made).sort("m").write(tmp_path / "out", format="webdataset")
     assert set(calls().values()) == {1}
     assert not left(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["into shards of a number", "by tasks"])
+@pytest.mark.cases(2)
+def test_parts_take_only_what_functions_in_common_made(folder: str, tmp_path: Path, how: str) -> None:
+    """Parts may hold the same samples, and go through other functions behind those in common."""
+    whole = lading.open(folder).map(made)
+    parts = {name: whole.map(partial(named, name=name)).sort("m") for name in ("a", "b", "c")}
+    lading.convert(parts, tmp_path / "out", format="parquet", **HOW[how])
+    for name in parts:
+        found = list(lading.open(tmp_path / "out", split=name))
+        assert [sample["part"] for sample in found] == [name] * COUNT
+    assert set(calls().values()) == {1}
 
 
 def test_clean_removes_what_functions_made(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

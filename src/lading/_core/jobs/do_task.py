@@ -182,8 +182,8 @@ def _kept(task: Mapping[str, Any], spec: Conversion) -> dict[str, Any]:
     """Return arguments of the converter: what functions made when the job was planned."""
     if task["spool"] is None:
         return {}
-    folder, first_step, first_shard = task["spool"]
-    spool = FunctionSpool(folder, reads_only=True)
+    files, first_step, first_shard = task["spool"]
+    spool = FunctionSpool(files=dict(files))
     return {"spools": spool.of_steps(spec.steps, first_step), "first_shard": first_shard}
 
 

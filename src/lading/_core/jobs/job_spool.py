@@ -8,7 +8,8 @@ next to the destination `lading clean` does. In `temp_dir`, its name has a hash 
 a job whose destination is remote or one file keeps nothing that outlives it.
 
     plan.of-functions.json    source, how it is read, and the steps up to the last function
-    function-000              what the function of the first step made (`_core.dataset.transform.function_spool`)
+    function-000-HASH         what the function of the first step made (`_core.dataset.transform.function_spool`); the
+                              hash is of the steps up to it: parts of a dataset have a folder in common
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.jobs.conversion_job import ConversionJob
-from lading._core.jobs.described import fingerprint
+from lading._core.jobs.described import described, fingerprint
 from lading._core.jobs.journal_plan import JournalPlan, functions_plan, refuse_other
 from lading._core.jobs.records import read_json
 from lading._core.storage.base import Store, write_file
@@ -80,7 +81,7 @@ def job_spool(
         if job.write.temp_dir is not None:  # it may be a folder of all users
             os.chmod(staged.path, 0o700)
         try:
-            with closing(FunctionSpool(staged.path, lasting=len(steps))) as spool:
+            with closing(FunctionSpool(staged.path, lasting=_names(steps))) as spool:
                 yield spool
         except BaseException as error:
             kept = getattr(error, "kept_tasks", "")
@@ -124,7 +125,7 @@ class PartSpools:
         common = max(others, default=0)
         for other, spool in self._made:
             if common and _common(job, other) == common:
-                return spool.shared(common), common
+                return spool.shared(common, _names(_read_again(job, common))), common
         spool = self.held.enter_context(job_spool(job, shards, self.place, alone=alone, common=common, left=self._left))
         self._made.append((job, spool))
         return spool, common
@@ -141,6 +142,12 @@ def _common(job: ConversionJob, other: ConversionJob) -> int:
 def _with_functions(steps: Sequence[Step]) -> Sequence[Step]:
     """The steps up to the last function."""
     return steps[: max((i + 1 for i, step in enumerate(steps) if step.is_spooled), default=0)]
+
+
+def _names(steps: Sequence[Step]) -> list[str]:
+    """The names of the files of steps: equal for equal steps that come after equal ones."""
+    told = described(list(steps))
+    return [f"function-{place:03}-{fingerprint(told[: place + 1])}" for place in range(len(steps))]
 
 
 def _read_again(job: ConversionJob, common: int) -> Sequence[Step]:

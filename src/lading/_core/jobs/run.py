@@ -137,7 +137,7 @@ class Run:
             on_digests=None if digest is None else digest.update, on_batch=self._on_batch,
             sizes=sizes, spools=() if spool is None else spool.of_steps(spec.steps, first_step),
         )  # fmt: skip
-        self._spool, self._first_step, self._spooled_in = spool, first_step, ""
+        self._spool, self._first_step, self._spooled = spool, first_step, dict[int, str]()
         self.tally, self.losses = self._converter.tally, self._converter.losses
         self._on_tally: Callable[[], None] = lambda: None
         self._failures = Failures(spec.write.max_failures)
@@ -257,7 +257,7 @@ class Run:
         if is_local(place.store):  # machines that do not see it, say so
             os.makedirs(native_path(place.folder), exist_ok=True)
         if self._spool is not None and any(step.is_spooled for step in self._spec.steps):
-            self._spooled_in = self._spool.save()
+            self._spooled = self._spool.save()
         with crew:
             orders = partial(self._order, place.folder)
             job = {"conversion": self._spec.encode()}
@@ -291,9 +291,9 @@ class Run:
         indexes = [self._dataset.indexes.held(number) for number in range(first, stop) if arranged is None]
         return Order(message, indexes, (self._dataset.path(first), self._dataset.path(stop - 1)))
 
-    def _kept_in(self, task: Task) -> tuple[str, int, int] | None:
-        """The folder in which a worker finds what functions made, the place of its first step, and its first shard."""
-        return (self._spooled_in, self._first_step, task.first) if self._spooled_in else None
+    def _kept_in(self, task: Task) -> tuple[list[tuple[int, str]], int, int] | None:
+        """The files in which a worker finds what functions made, the place of its first step, and its first shard."""
+        return ([*self._spooled.items()], self._first_step, task.first) if self._spooled else None
 
     def _on_batch(self) -> None:
         self._on_tally()

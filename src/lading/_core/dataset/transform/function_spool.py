@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
@@ -190,6 +190,11 @@ class StepSpool:
             self._chunks, self._held = kept, 0
             self._bounds = np.zeros((0, 2), np.int64)
 
+    def save(self) -> str:
+        """Put all into the file, and return its path; empty if nothing is kept."""
+        self.flush()
+        return os.path.join(self._folder(), self._name) if self._chunks else ""
+
     def reopen(self) -> None:
         """Take what another process left in the file; cut off a torn end, if the file is to last."""
         path = os.path.join(self._folder(), self._name)
@@ -210,12 +215,14 @@ class FunctionSpool:
     Args:
         folder: where their files lie. By default a temporary folder, which is made when memory does not hold them, and
             removed with this object.
-        lasting: number of the first steps whose files lie in that folder, and outlive the process.
-        reads_only: another process writes the files.
+        lasting: of the first steps, the names of their files, which lie in that folder and outlive the process.
+        files: files that another process writes, by the places of their steps: then nothing is kept.
     """
 
-    def __init__(self, folder: str | None = None, *, lasting: int = 0, reads_only: bool = False) -> None:
-        self._given, self._made, self._lasting, self._reads_only = folder, "", lasting, reads_only
+    def __init__(
+        self, folder: str | None = None, *, lasting: Sequence[str] = (), files: Mapping[int, str] | None = None
+    ) -> None:
+        self._given, self._made, self._lasting, self._files = folder, "", lasting, files
         self._steps: dict[int, StepSpool] = {}
         self._stack = ExitStack()
         self._end = weakref.finalize(self, _close, self._stack, os.getpid())
@@ -223,12 +230,22 @@ class FunctionSpool:
     def of(self, place: int) -> StepSpool:
         """Return what the function of a step made."""
         if place not in self._steps:
-            lasts, name = place < self._lasting, _STEP_NAME.format(place)
-            self._steps[place] = step = StepSpool(self._lasting_folder if lasts else self._folder, name, lasts=lasts)
-            step.records = not self._reads_only
-            if lasts or self._reads_only:
-                step.reopen()
+            self._steps[place] = self._opened(place)
         return self._steps[place]
+
+    def _opened(self, place: int) -> StepSpool:
+        if self._files is not None:
+            folder, name = os.path.split(self._files.get(place, ""))
+            step = StepSpool(lambda: folder, name)
+            step.records = False
+            if name:
+                step.reopen()
+            return step
+        if place >= len(self._lasting):
+            return StepSpool(self._folder, _STEP_NAME.format(place))
+        step = StepSpool(self._lasting_folder, self._lasting[place], lasts=True)
+        step.reopen()
+        return step
 
     def of_steps(self, steps: Sequence[Step], first: int = 0) -> list[StepSpool | None]:
         """Return the same for each of some steps, the first of which has a place; None for one without a function."""
@@ -247,9 +264,14 @@ class FunctionSpool:
             step.records = False
         return step
 
-    def shared(self, count: int) -> FunctionSpool:
-        """Return a spool of other steps that has what the first functions made in common with this one."""
-        other = FunctionSpool(self._given, lasting=self._lasting)
+    def shared(self, count: int, lasting: Sequence[str]) -> FunctionSpool:
+        """Return a spool of other steps that has what the first functions made in common with this one.
+
+        Args:
+            count: number of steps in common.
+            lasting: of the other steps, as of this class; names of other steps than those in common differ.
+        """
+        other = FunctionSpool(self._given, lasting=() if self._given is None else lasting)
         for place in range(count):
             other.take(place, self.of(place))
         return other
@@ -259,11 +281,9 @@ class FunctionSpool:
         for place, step in self._steps.items():
             step.records = step.records and place < first
 
-    def save(self) -> str:
-        """Return the folder from which other processes read all that is kept; empty if there is nothing."""
-        for step in self._steps.values():
-            step.flush()
-        return self._made or self._given or ""
+    def save(self) -> dict[int, str]:
+        """Return the files from which other processes read all that is kept, by the places of their steps."""
+        return {place: path for place, step in self._steps.items() if (path := step.save())}
 
     def is_empty(self) -> bool:
         """Return whether nothing is kept."""
@@ -278,8 +298,6 @@ class FunctionSpool:
         return self._given
 
     def _folder(self) -> str:
-        if self._reads_only and self._given is not None:
-            return self._given
         if not self._made:
             self._made = self._stack.enter_context(temporary_folder())
         return self._made
