@@ -276,3 +276,14 @@ def test_a_full_disk_says_what_to_do(tmp_path: Path) -> None:
     step = StepSpool(lambda: str(tmp_path / "absent"), "a", lasts=True)
     with pytest.raises(StoreError, match="spool=False"):
         step.add(_rows([1]))
+
+
+@pytest.mark.parametrize("harm", [os.unlink, lambda path: os.truncate(path, 100)], ids=["removed", "cut"])
+@pytest.mark.cases(2)
+def test_a_file_that_something_else_harmed_is_an_error(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    step = StepSpool(lambda: str(tmp_path), "a", lasts=True)
+    step.add(_rows([1, 2]))
+    harm(tmp_path / "a")
+    with pytest.raises(StoreError, match="functions are called again") as caught:
+        step.find(np.array([1]))
+    assert caught.value.file == str(tmp_path / "a")

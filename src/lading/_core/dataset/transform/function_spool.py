@@ -131,7 +131,11 @@ class StepSpool:
             self.add(part.chosen(np.flatnonzero(~known)))
 
     def find(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.bool_], list[SampleRows]]:
-        """Return which samples are kept, and what the function made of them, by their places among the numbers."""
+        """Return which samples are kept, and what the function made of them, by their places among the numbers.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
         left, found = np.ones(len(numbers), np.bool_), []
         with self._lock:
             for chunk in self._touched(numbers):
@@ -160,9 +164,7 @@ class StepSpool:
         if chunk.held is not None:
             return chunk.held
         if self._recent is None or self._recent[0] is not chunk:
-            with open(os.path.join(self._folder(), self._name), "rb") as file:
-                file.seek(chunk.begin)
-                self._recent = chunk, _decoded(file.read(chunk.size))
+            self._recent = chunk, _decoded(_read(os.path.join(self._folder(), self._name), chunk))
         return self._recent[1]
 
     # The file
@@ -493,6 +495,24 @@ def _write_chunk(file: BinaryIO, begin: int, part: SampleRows) -> int:
     file.seek(begin)
     file.write(_HEAD.pack(_MAGIC, sink.checksum, len(part.samples), sink.size))
     return sink.size
+
+
+def _read(path: str, chunk: _Chunk) -> bytes:
+    """Read the bytes of a chunk. Raises StoreError if the file is gone, or shorter than it was."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(chunk.begin)
+            body = file.read(chunk.size)
+        found = f"{len(body):,} of {chunk.size:,} bytes at byte {chunk.begin:,}" if len(body) < chunk.size else None
+    except OSError as error:
+        found = str(error)
+    if found is not None:
+        raise StoreError(
+            "what functions made cannot be read", file=path, found=found,
+            advice="Something else removed or changed the file. Open the dataset again, or start the job again: the "
+            "functions are called again.",
+        )  # fmt: skip
+    return body
 
 
 def _decoded(body: bytes) -> SampleRows:
