@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -287,3 +289,26 @@ def test_a_file_that_something_else_harmed_is_an_error(tmp_path: Path, harm: Cal
     with pytest.raises(StoreError, match="functions are called again") as caught:
         step.find(np.array([1]))
     assert caught.value.file == str(tmp_path / "a")
+
+
+def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(tmp_path: Path) -> None:
+    spool, held, done = StepSpool(lambda: str(tmp_path), "function"), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with spool._guard():
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(60)  # ends a child that waits
+        spool.find(np.array([1, 2]))
+        os._exit(0)
+    try:
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        done.set()
+        thread.join()

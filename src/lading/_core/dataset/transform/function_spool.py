@@ -95,11 +95,17 @@ class StepSpool:
         self._held, self._end = 0, 0
         self._added_bytes, self._added = 0, 0
         self._recent: tuple[_Chunk, SampleRows] | None = None
-        self._lock = threading.RLock()
+        self._lock, self._lock_pid = threading.RLock(), self._pid
 
     def __len__(self) -> int:
         """Number of chunks."""
         return len(self._chunks)
+
+    def _guard(self) -> threading.RLock:
+        """Return the lock; a forked child has one of its own: a thread that only its parent has may hold the other."""
+        if self._lock_pid != os.getpid():
+            self._lock, self._lock_pid = threading.RLock(), os.getpid()
+        return self._lock
 
     @property
     def bytes_a_sample(self) -> float:
@@ -115,7 +121,7 @@ class StepSpool:
         if not self.records or not len(made.samples) or os.getpid() != self._pid:
             return
         made = replace(made, rows=without_views(made.rows))
-        with self._lock:
+        with self._guard():
             self._chunks.append(_Chunk(int(made.samples.min()), int(made.samples.max()), made))
             size = made.rows.nbytes + 16 * len(made.samples)
             self._held, self._added_bytes = self._held + size, self._added_bytes + size
@@ -137,7 +143,7 @@ class StepSpool:
             StoreError: the file cannot be read.
         """
         left, found = np.ones(len(numbers), np.bool_), []
-        with self._lock:
+        with self._guard():
             for chunk in self._touched(numbers):
                 part = self._loaded(chunk)
                 order = np.argsort(part.samples, kind="stable")
@@ -175,7 +181,7 @@ class StepSpool:
         Raises:
             StoreError: the file cannot be written.
         """
-        with self._lock:
+        with self._guard():
             held = [chunk for chunk in self._chunks if chunk.held is not None]
             if not held or os.getpid() != self._pid:
                 return
