@@ -291,6 +291,7 @@ def test_a_file_that_something_else_harmed_is_an_error(tmp_path: Path, harm: Cal
     assert caught.value.file == str(tmp_path / "a")
 
 
+@pytest.mark.soak
 def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(tmp_path: Path) -> None:
     spool, held, done = StepSpool(lambda: str(tmp_path), "function"), threading.Event(), threading.Event()
 
