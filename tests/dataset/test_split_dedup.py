@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -21,6 +20,7 @@ import xxhash
 
 import lading
 from documents import SAMPLES, documents
+from lading._core.jobs import schedule
 from lading.errors import UsageError
 
 FORMATS = {"webdataset": "20kb", "parquet": "2kb", "mds": "1kb", "jsonl": "1kb", "arrow": "1kb", "csv": "1kb"}
@@ -254,9 +254,7 @@ def test_keys_that_come_again(tmp_path: Path) -> None:
 def test_what_is_written_is_what_is_iterated(
     plain: lading.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        sys.modules["lading._core.jobs.schedule"], "ALONE_BYTES", 0
-    )  # workers for the little that there is
+    monkeypatch.setattr(schedule, "ALONE_BYTES", 0)  # workers for the little that there is
     chains = {
         "dedup": plain.dedup(by=["n", "txt"]),
         "content": plain.where("n > 0").drop("url").dedup(by="content"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from lading._core.dataset.order import arranged
 from lading._core.dataset.order.arranged import Arranged, Spool
 from lading._core.dataset.order.numbers import random_order
 from lading._core.dataset.transform.portion import Origin
+from lading._core.jobs import schedule
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.stores import Stores
 from lading._core.storage.wrappers import CountingStore
@@ -89,7 +89,7 @@ def test_samples_of_one_id_stay_two() -> None:
 @pytest.mark.parametrize("kind", ["parquet", "tar", "tar.gz"])
 def test_a_shuffle_through_a_temporary_file(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arranged, "HELD_BYTES", 10_000)
-    monkeypatch.setattr(sys.modules["lading._core.jobs.schedule"], "ALONE_BYTES", 0)
+    monkeypatch.setattr(schedule, "ALONE_BYTES", 0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     (tmp_path / "in").mkdir()

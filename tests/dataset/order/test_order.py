@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from functools import cache
 from itertools import product
@@ -18,6 +17,7 @@ import pytest
 
 import lading
 from documents import SAMPLES, documents, picture
+from lading._core.jobs import schedule
 from lading.errors import SourceNotFound, UsageError
 from tars import tar_of
 
@@ -169,7 +169,7 @@ def test_the_plain_computation_is_written(source: Path, name: str, tmp_path: Pat
 def test_any_number_of_workers_writes_the_same_bytes(
     source: Path, name: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["lading._core.jobs.schedule"], "ALONE_BYTES", 0)
+    monkeypatch.setattr(schedule, "ALONE_BYTES", 0)
 
     def files(folder: Path) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}

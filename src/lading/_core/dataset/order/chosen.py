@@ -54,7 +54,7 @@ from lading._core.dataset.values.absent_fields import AbsentFields, no_sample_ha
 from lading._core.dataset.values.field_values import columns_of
 from lading._core.dataset.values.sample_values import sample_values
 from lading._core.dataset.writing.outcomes import Outcomes
-from lading._core.features.items import KEY, sample_firsts, sample_rows, without_source
+from lading._core.features.items import KEY, sample_rows, without_source
 from lading._core.features.row_layout import row_layout
 from lading._core.formats.base import Scan
 from lading.errors import UsageError
@@ -299,7 +299,7 @@ class ChosenSamples:
         samples, batch = portion.samples, portion.batch
         assert samples is not None, "as `rising` gives them"
         first, stop = np.searchsorted(rising, samples, "left"), np.searchsorted(rising, samples, "right")
-        starts = sample_firsts(batch, self._view)
+        starts = row_layout(self._view).firsts(batch)
         for _ in range(int((stop - first).max(initial=0))):
             there = np.flatnonzero(first < stop)
             if len(there) == len(samples):

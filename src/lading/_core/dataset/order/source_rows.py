@@ -27,7 +27,8 @@ from lading._core.dataset.transform.portion import Origin, Portion
 from lading._core.dataset.transform.row_filters import advice_about_missing, row_filter_of
 from lading._core.dataset.transform.transform import Transform
 from lading._core.dataset.values.field_values import counts_items
-from lading._core.features.items import KEY, sample_firsts, sample_rows
+from lading._core.features.items import KEY, sample_rows
+from lading._core.features.row_layout import row_layout
 from lading._core.formats.base import Scan
 from lading.errors import UsageError
 
@@ -153,7 +154,7 @@ class SourceRows:
                     raise other_count()
                 at = 0
                 for part in self._unwrapped(portion.batch, max_bytes):
-                    stop = at + len(sample_firsts(part, view))
+                    stop = at + len(row_layout(view).firsts(part))
                     yield replace(portion, batch=part, samples=found[at:stop], rows=None)
                     at = stop
 
@@ -185,7 +186,7 @@ class SourceRows:
             return
         seen = begin
         for batch in self.read(range(shard, shard + 1), steps, Scan(columns, max_rows=PASS_ROWS, max_bytes=max_bytes)):
-            starts = np.append(sample_firsts(batch, self._view), batch.num_rows)
+            starts = row_layout(self._view).bounds(batch)
             some = numbers[slice(*np.searchsorted(numbers, (seen, seen + len(starts) - 1)))]
             if len(some):
                 yield some, take_rows(batch, sample_rows(starts, some - seen))
@@ -277,7 +278,7 @@ class SourceRows:
             portion = transform.apply(whole, self.origin(part).places(whole), part)
             if portion.samples is None or len(portion.samples) != len(part):
                 raise other_count()
-            firsts.append(sample_firsts(portion.batch, view) + sum(map(len, parts)))
+            firsts.append(row_layout(view).firsts(portion.batch) + sum(map(len, parts)))
             parts.append(pa.Table.from_batches([portion.batch]))
         table = parts[0] if len(parts) == 1 else concat(parts)
         if np.array_equal(rising, numbers):
@@ -290,7 +291,7 @@ class SourceRows:
         """Samples of the source, in parts in which documents of one id are no neighbours, and would be one."""
         shards = self._shards
         rows = one_batch(unfetched_rows(shards, numbers, columns, aligned_to(shards, columns)))
-        if len(sample_firsts(rows, self._view)) >= len(numbers):
+        if len(row_layout(self._view).firsts(rows)) >= len(numbers):
             yield numbers, rows
             return
         for half in np.array_split(numbers, 2):

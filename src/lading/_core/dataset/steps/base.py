@@ -12,6 +12,7 @@ A new step is a class here with its methods, and a verb of `Dataset` and of the 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -248,8 +249,8 @@ class Step:
         """Return the step so that it leaves out no sample."""
         return self
 
-    def numbers_after(self, numbers: Numbers, look: Look) -> Numbers:
-        """Return the numbers, in the source, of the samples behind a step over numbers.
+    def numbers_after(self, numbers: Numbers, look: Look) -> Numbers:  # noqa: ARG002 - steps over numbers need it
+        """Return the numbers, in the source, of the samples behind the step. By default all, in their order.
 
         Args:
             numbers: of the samples before the step, in their order.
@@ -259,7 +260,7 @@ class Step:
             UsageError: the step does not fit these samples.
             IndexError: a list names a sample that is not there.
         """
-        raise NotImplementedError
+        return numbers
 
     # Columns
 
@@ -334,7 +335,7 @@ class Step:
         return Applied()
 
 
-class OrderStep(Step):
+class OrderStep(Step, ABC):
     """A step that chooses or orders samples by their numbers in the source. It reads no payload."""
 
     __slots__ = ()
@@ -354,6 +355,10 @@ class OrderStep(Step):
     def changes_rows(self, view: str) -> bool:  # noqa: ARG002 - of any view
         """It changes none."""
         return False
+
+    @abstractmethod
+    def numbers_after(self, numbers: Numbers, look: Look) -> Numbers:
+        """Return the numbers of the samples that it keeps, in its order; as of `Step`."""
 
 
 def columns_of_names(names: Iterable[str], known: Collection[str]) -> list[str]:

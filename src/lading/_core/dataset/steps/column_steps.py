@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +28,7 @@ from lading.errors import UsageError
 __all__ = ["Drop", "Rename", "Select"]
 
 
-class _ColumnStep(Step):
+class _ColumnStep(Step, ABC):
     """A step that names columns of its rows, and looks at no value."""
 
     __slots__ = ()
@@ -35,9 +36,9 @@ class _ColumnStep(Step):
     changes_columns: ClassVar[bool] = True
     asks_schema: ClassVar[bool] = True
 
+    @abstractmethod
     def apply(self, batch: pa.RecordBatch, view: str) -> pa.RecordBatch:
         """Return the rows with the columns that the step leaves, under the names that it gives."""
-        raise NotImplementedError
 
     def begin(self, context: StepContext) -> Applied:
         """Return the step at work. Behind a function it refuses missing columns; else other shards have them."""

@@ -39,7 +39,6 @@ from lading._core.dataset.transform.row_filters import (
 from lading._core.dataset.transform.sample_functions import SampleFilter
 from lading._core.dataset.values.field_values import ITEMS
 from lading._core.dataset.writing.outcomes import ALONG, FILTERED, FILTERED_ALONG, RowOutcome
-from lading._core.features.items import sample_firsts
 from lading._core.features.row_layout import row_layout
 from lading._core.interleaved.image_lists import without_entries
 from lading._core.storage.fetch import Fetcher
@@ -129,7 +128,7 @@ class _FilteredByFunction(_Filtered):
 
     def _rejected(self, batch: pa.RecordBatch, _: object) -> SampleRows:
         rows = pa.record_batch({why: pa.array(failing) for why, failing in self._rejects(batch).items()})
-        counts = np.diff(np.append(sample_firsts(batch, self._view), batch.num_rows))
+        counts = np.diff(row_layout(self._view).bounds(batch))
         return SampleRows(np.arange(len(counts)), counts, rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -25,7 +26,7 @@ OnFunctionError: TypeAlias = Literal["error", "drop_sample"]
 """For a sample for which a function raises: raise; or drop it, counted and listed in the ledger."""
 
 
-class FunctionStep(Step):
+class FunctionStep(Step, ABC):
     """A step that calls a function of the user, with each sample or with batches."""
 
     __slots__ = ()
@@ -37,9 +38,9 @@ class FunctionStep(Step):
     calls_function: ClassVar[bool] = True
 
     @property
+    @abstractmethod
     def verb(self) -> str:
         """Name of the method that makes the step."""
-        raise NotImplementedError
 
     @property
     def is_spooled(self) -> bool:

@@ -25,8 +25,8 @@ from lading._core.dataset.steps.functions import (
 from lading._core.dataset.transform.function_spool import SampleRows, StepSpool, called, kept_rows, whole_rows
 from lading._core.dataset.transform.portion import Portion, without_failed
 from lading._core.dataset.transform.sample_functions import SampleMap, of_batch
-from lading._core.features.items import sample_firsts, without_source
-from lading._core.features.row_layout import row_layout
+from lading._core.features.items import without_source
+from lading._core.features.row_layout import ITEMS, row_layout
 from lading._core.features.stored_values import declared_field
 from lading._core.interleaved.image_lists import follow_images
 from lading.errors import UsageError
@@ -123,7 +123,7 @@ class _MappedBatches(Applied):
             made = _aligned(made, self.schema, batch.schema)
         elif made.num_rows:
             self.schema = without_source(made.schema)
-        self._other_count |= len(sample_firsts(made, self._view)) != len(sample_firsts(batch, self._view))
+        self._other_count |= len(row_layout(self._view).firsts(made)) != len(row_layout(self._view).firsts(batch))
         return replace(portion, batch=made, samples=None if self._other_count else portion.samples, rows=None)
 
     def _found(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> pa.RecordBatch:
@@ -177,7 +177,7 @@ class _MappedSamples(Applied):
             if not self._is_given:
                 self.schema = _with_found_types(self.schema, made.schema)
             made = _aligned(made, self.schema, batch.schema)
-        elif len(failed) < len(sample_firsts(made, self._view)):
+        elif len(failed) < len(row_layout(self._view).firsts(made)):
             self.schema = without_source(made.schema)
         moved = not np.array_equal(sources, np.arange(batch.num_rows))
         portion = replace(portion, batch=made, rows=None if moved else portion.rows)
@@ -205,7 +205,7 @@ def _refuse_broken(batch: pa.RecordBatch) -> None:
     missing = [name for name in ("sample_id", "position", "modality") if name not in batch.schema.names]
     if missing:
         raise UsageError("the function drops a column that items need", column=missing[0])
-    runs = len(sample_firsts(batch, "interleaved"))
+    runs = len(ITEMS.firsts(batch))
     if len(batch.column("sample_id").unique()) < runs:
         raise UsageError(
             "the function separates rows of one sample",

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.references import concat, is_ref, with_refs
 from lading._core.arrow.views import reorder, take_rows, without_views
-from lading._core.features.items import sample_firsts, sample_rows
+from lading._core.features.items import sample_rows
+from lading._core.features.row_layout import row_layout
 from lading._core.storage.temporary import temporary_folder
 from lading.errors import LadingError, StoreError
 
@@ -330,7 +331,7 @@ def called(
         What was made, by the places of samples in the batch; None if `call` returns None.
     """
     known, parts = spool.find(numbers)
-    firsts, left = np.append(sample_firsts(batch, view), batch.num_rows), np.flatnonzero(~known)
+    firsts, left = row_layout(view).bounds(batch), np.flatnonzero(~known)
     for samples in [left] if whole or not spool.lasts or not spool.records else _pieces(spool, left):
         if not len(samples):
             continue
@@ -368,8 +369,8 @@ def kept_rows(before: pa.RecordBatch, made: pa.RecordBatch, view: str) -> Sample
 
     None: it made another number of samples.
     """
-    firsts = sample_firsts(made, view)
-    if len(firsts) != len(sample_firsts(before, view)):
+    firsts = row_layout(view).firsts(made)
+    if len(firsts) != len(row_layout(view).firsts(before)):
         return None
     given = without_views(before)
     own = [name for name in made.schema.names if not _is_same(given, made, name)]
@@ -397,7 +398,7 @@ def whole_rows(parts: Sequence[SampleRows], batch: pa.RecordBatch, view: str) ->
 
     None if the columns differ in type.
     """
-    firsts = np.append(sample_firsts(batch, view), batch.num_rows)
+    firsts = row_layout(view).bounds(batch)
     tables = [_completed(part, take_rows(batch, sample_rows(firsts, part.samples))) for part in parts]
     if any(not table.schema.equals(tables[0].schema) for table in tables):
         return None

@@ -25,7 +25,7 @@ from lading._core.arrow.views import is_bytes, take_values, without_views
 from lading._core.dataset.transform.documents import Documents, ItemRow, refuse_merged, with_rows
 from lading._core.dataset.transform.function_spool import SampleRows, StepSpool, called, joined
 from lading._core.dataset.transform.sample import Columns, Sample, Values
-from lading._core.features.items import KEY, lineage_of, sample_firsts
+from lading._core.features.items import KEY, lineage_of
 from lading._core.features.row_layout import row_layout
 from lading._core.features.stored_values import declared_field
 from lading._core.storage.fetch import Fetcher
@@ -329,14 +329,14 @@ class SampleMap(_Called):
         """What the function makes of each sample, or made of it before."""
 
         def call(rows: pa.RecordBatch, mine: NDArray[np.int64]) -> SampleRows:
-            return self._made(rows, mine).kept(sample_firsts(rows, self._view))
+            return self._made(rows, mine).kept(row_layout(self._view).firsts(rows))
 
         # Values of all samples decide the types of new columns.
         parts = called(spool, batch, numbers, self._view, call, whole=not self._settled or bool(self._open))
         whole = joined(parts) if parts else None
         if whole is None:
             return self._made(batch, numbers)
-        return _Made.of(whole, sample_firsts(batch, self._view))
+        return _Made.of(whole, row_layout(self._view).firsts(batch))
 
     def _made(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> _Made:
         """What the function makes of each sample."""

@@ -25,7 +25,8 @@ from lading._core.dataset.steps.sequence import has_map, lists_behind
 from lading._core.dataset.transform.function_spool import StepSpool
 from lading._core.dataset.transform.portion import Place, Portion, rows_of_file
 from lading._core.dataset.writing.outcomes import Outcomes
-from lading._core.features.items import lineage_of, sample_firsts
+from lading._core.features.items import lineage_of
+from lading._core.features.row_layout import row_layout
 from lading._core.storage.fetch import Fetcher
 
 __all__ = ["Places", "Transform"]
@@ -123,7 +124,7 @@ class Transform:
         Raises:
             UsageError: a condition or a function does not fit the columns.
         """
-        ends = np.append(sample_firsts(batch, self.view)[1:], batch.num_rows)[: batch.num_rows]
+        ends = row_layout(self.view).bounds(batch)[1:]
         samples = np.arange(self._first, self._first + len(ends)) if numbers is None else numbers
         self._first += len(ends)
         portion = Portion(batch, samples, np.arange(batch.num_rows), ends, place or rows_of_file(batch, None))
@@ -156,7 +157,7 @@ class Transform:
             before, file = file, lineage_of(batch.schema)
             row = row if file == before else 0
             of_file = rows_of_file(batch, range(row, row + batch.num_rows))
-            count = len(sample_firsts(batch, self.view)) if numbers is not None else 0
+            count = len(row_layout(self.view).firsts(batch)) if numbers is not None else 0
             mine = None if numbers is None else numbers_at(numbers, np.arange(samples, samples + count))
             portion = self.apply(batch, of_file if places is None else places(batch, samples), mine)
             if outcomes is not None:
