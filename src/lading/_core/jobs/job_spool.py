@@ -77,9 +77,8 @@ def job_spool(
         if left is None:
             left = held.enter_context(_left(job, home))
             _refuse_others(left, plan, place[1])
-        staged = held.enter_context(_folder(plan, home, left))
-        if job.write.temp_dir is not None:  # it may be a folder of all users
-            os.chmod(staged.path, 0o700)
+        mode = 0o777 if job.write.temp_dir is None else 0o700  # which may be a folder of all users
+        staged = held.enter_context(_folder(plan, home, left, mode))
         try:
             with closing(FunctionSpool(staged.path, lasting=_names(steps))) as spool:
                 yield spool
@@ -200,11 +199,11 @@ def _refuse_others(left: _Left, plan: JournalPlan, destination: str) -> None:
 
 
 @contextmanager
-def _folder(plan: JournalPlan, home: str, left: _Left) -> Iterator[StagedFolder]:
+def _folder(plan: JournalPlan, home: str, left: _Left, mode: int) -> Iterator[StagedFolder]:
     """Take the folder that a job of the same plan left, or make a new one; it is removed unless it was left again."""
     staged = next((staged for kept, staged in left if kept.get("job") == plan.hash and staged.lock >= 0), None)
     if staged is None:
-        staged = stage_folder(home)
+        staged = stage_folder(home, mode)
         write_file(LocalStore(), f"{staged.path}/{_NAME}", [plan.to_json()])
     with staged:
         yield staged

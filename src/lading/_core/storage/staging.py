@@ -74,8 +74,12 @@ class StagedFolder:
         self.release()
 
 
-def stage_folder(target: str) -> StagedFolder:
+def stage_folder(target: str, mode: int = 0o777) -> StagedFolder:
     """Create a folder next to `target` (next to its target, if it is a link), on the same file system.
+
+    Args:
+        target: the path.
+        mode: permissions of the folder, before the process's mask.
 
     Raises:
         UsageError: the name is invalid UTF-8, so that its files could not be named.
@@ -96,7 +100,7 @@ def stage_folder(target: str) -> StagedFolder:
             path = temporary_name(place)
             lock = lock_file(path + ".lock", create=True)
             if lock is not None:
-                os.mkdir(path)
+                os.mkdir(path, mode)
                 return StagedFolder(path, place, lock)
 
 
