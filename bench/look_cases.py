@@ -15,7 +15,7 @@ _LOOP = "a loop over files"
 
 def _folder(place: Place) -> str:
     """Return a folder with the samples of two tars as loose files; made before the time is taken."""
-    from lading._core.jobs.export import export
+    from lading._core.jobs.dataset.export import export
 
     folder = os.path.join(place.out, "loose")
     export(place.files(_PATTERN)[:_SHARDS], folder)
@@ -69,7 +69,7 @@ def _written_by_loop(place: Place) -> Callable[[], Done]:
 
 
 def _written_by_lading(place: Place) -> Callable[[], Done]:
-    from lading._core.jobs.export import export
+    from lading._core.jobs.dataset.export import export
 
     def work() -> Done:
         done = export(place.files(_PATTERN)[:_SHARDS], os.path.join(place.out, "lading"))

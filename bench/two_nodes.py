@@ -25,7 +25,8 @@ from typing import Any
 
 import lading
 from kill_jobs import Attempts, Place, make_source
-from lading._core.jobs import run, tasks
+from lading._core.jobs.convert import tasks
+from lading._core.jobs.engine import run
 from lading._core.storage.stores import Stores
 
 _CORES = 1

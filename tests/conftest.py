@@ -186,8 +186,8 @@ def docs(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiny sources are cut into tasks too, so that they test what large ones do; `tests/jobs/test_sizes.py` does not.
+    """Tiny sources are cut into tasks too, so that they test what large ones do; `test_sizes.py` does not.
 
     Worker processes get their tasks from this one.
     """
-    monkeypatch.setattr("lading._core.jobs.tasks.ALONE_BYTES", 0)
+    monkeypatch.setattr("lading._core.jobs.convert.tasks.ALONE_BYTES", 0)

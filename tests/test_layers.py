@@ -44,7 +44,7 @@ LOWEST_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "numpy", "xxhash", "or
 
 METHODS = {
     ("lading._core.dataset.dataset", f"lading._core.{module}")
-    for module in ("jobs.convert", "jobs.export", "jobs.stats", "train.loader")
+    for module in ("jobs.convert.convert", "jobs.dataset.export", "jobs.stats.stats", "train.loader")
 }
 """Imports inside a method that starts a job of a higher layer, such as `Dataset.write`."""
 

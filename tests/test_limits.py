@@ -29,9 +29,9 @@ import lading
 from arrow_files import arrow_bytes
 from lading._core.arrow.references import FileEntry, make_refs, with_files
 from lading._core.formats.base import ShardFile
-from lading._core.jobs.merge import merge
-from lading._core.jobs.salvage import salvage
-from lading._core.jobs.salvage_files import TemporaryFiles
+from lading._core.jobs.dataset.merge import merge
+from lading._core.jobs.salvage.files import TemporaryFiles
+from lading._core.jobs.salvage.salvage import salvage
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.local import LocalStore
 from lading.caches import read_cache_meta

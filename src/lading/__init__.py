@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from lading._core.dataset.source.open import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
     from lading._core.dataset.transform.concat import concat
     from lading._core.dataset.writing.writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
-    from lading._core.jobs.clean import clean
-    from lading._core.jobs.convert import convert
-    from lading._core.jobs.diff import diff
-    from lading._core.jobs.digest import dataset_digest as digest
-    from lading._core.jobs.doctor import doctor
-    from lading._core.jobs.finish import finish
-    from lading._core.jobs.index import index
-    from lading._core.jobs.info import info
-    from lading._core.jobs.merge import merge
-    from lading._core.jobs.repair import repair
-    from lading._core.jobs.salvage import salvage
-    from lading._core.jobs.verify import verify
+    from lading._core.jobs.convert.clean import clean
+    from lading._core.jobs.convert.convert import convert
+    from lading._core.jobs.convert.finish import finish
+    from lading._core.jobs.dataset.index import index
+    from lading._core.jobs.dataset.merge import merge
+    from lading._core.jobs.salvage.repair import repair
+    from lading._core.jobs.salvage.salvage import salvage
+    from lading._core.jobs.stats.info import info
+    from lading._core.jobs.verify.diff import diff
+    from lading._core.jobs.verify.digest import dataset_digest as digest
+    from lading._core.jobs.verify.doctor import doctor
+    from lading._core.jobs.verify.verify import verify
     from lading._core.train.feed import mix
     from lading._core.train.loader import loader
     from lading._core.train.packing import pack
@@ -54,23 +54,23 @@ __all__ = [
 _HOMES = {
     "Dataset": ("lading._core.dataset.dataset", "Dataset"),
     "LadingError": ("lading.errors", "LadingError"),
-    "clean": ("lading._core.jobs.clean", "clean"),
+    "clean": ("lading._core.jobs.convert.clean", "clean"),
     "concat": ("lading._core.dataset.transform.concat", "concat"),
-    "convert": ("lading._core.jobs.convert", "convert"),
-    "diff": ("lading._core.jobs.diff", "diff"),
-    "digest": ("lading._core.jobs.digest", "dataset_digest"),
-    "doctor": ("lading._core.jobs.doctor", "doctor"),
-    "finish": ("lading._core.jobs.finish", "finish"),
-    "index": ("lading._core.jobs.index", "index"),
-    "info": ("lading._core.jobs.info", "info"),
+    "convert": ("lading._core.jobs.convert.convert", "convert"),
+    "diff": ("lading._core.jobs.verify.diff", "diff"),
+    "digest": ("lading._core.jobs.verify.digest", "dataset_digest"),
+    "doctor": ("lading._core.jobs.verify.doctor", "doctor"),
+    "finish": ("lading._core.jobs.convert.finish", "finish"),
+    "index": ("lading._core.jobs.dataset.index", "index"),
+    "info": ("lading._core.jobs.stats.info", "info"),
     "loader": ("lading._core.train.loader", "loader"),
-    "merge": ("lading._core.jobs.merge", "merge"),
+    "merge": ("lading._core.jobs.dataset.merge", "merge"),
     "mix": ("lading._core.train.feed", "mix"),
     "open": ("lading._core.dataset.source.open", "open_dataset"),
     "pack": ("lading._core.train.packing", "pack"),
-    "repair": ("lading._core.jobs.repair", "repair"),
-    "salvage": ("lading._core.jobs.salvage", "salvage"),
-    "verify": ("lading._core.jobs.verify", "verify"),
+    "repair": ("lading._core.jobs.salvage.repair", "repair"),
+    "salvage": ("lading._core.jobs.salvage.salvage", "salvage"),
+    "verify": ("lading._core.jobs.verify.verify", "verify"),
     "writer": ("lading._core.dataset.writing.writer", "DatasetWriter"),
 }
 _MODULES = frozenset(
@@ -84,8 +84,8 @@ _MOVED = {
     "materialise": ("lading.features", "materialise", "lading.features.materialise"),
     "to_ray": ("lading.ray", "to_ray", "lading.ray.to_ray"),
     "write_ray": ("lading.ray", "write_ray", "lading.ray.write_ray"),
-    "export": ("lading._core.jobs.export", "export", "lading.open(…).export(…)"),
-    "stats": ("lading._core.jobs.stats", "dataset_stats", "lading.open(…).stats(…)"),
+    "export": ("lading._core.jobs.dataset.export", "export", "lading.open(…).export(…)"),
+    "stats": ("lading._core.jobs.stats.stats", "dataset_stats", "lading.open(…).stats(…)"),
 }
 """Names that leave with the next release, where they are, and what to write."""
 

@@ -1,9 +1,9 @@
 """Datasets from and to Ray Data (`lading[ray]`)."""
 
-from lading._core.jobs.ray_sink import (
+from lading._core.jobs.ray.sink import (
     write_ray,
 )
-from lading._core.jobs.ray_source import (
+from lading._core.jobs.ray.source import (
     to_ray,
 )
 

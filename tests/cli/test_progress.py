@@ -12,11 +12,11 @@ from rich.console import Console
 
 from lading._core.cli.progress import LineProgress, watching
 from lading._core.cli.signals import Terminated, ended_by_signals
-from lading._core.jobs.diff import diff
-from lading._core.jobs.digest import dataset_digest
-from lading._core.jobs.progress import Progress
-from lading._core.jobs.progress_bars import progress_text
-from lading._core.jobs.verify import verify
+from lading._core.jobs.engine.progress import Progress
+from lading._core.jobs.engine.progress_bars import progress_text
+from lading._core.jobs.verify.diff import diff
+from lading._core.jobs.verify.digest import dataset_digest
+from lading._core.jobs.verify.verify import verify
 
 
 def test_what_is_known_is_told_in_one_line() -> None:

@@ -20,7 +20,7 @@ import xxhash
 
 import lading
 from documents import SAMPLES, documents
-from lading._core.jobs import schedule
+from lading._core.jobs.convert import schedule
 from lading.errors import UsageError
 
 FORMATS = {"webdataset": "20kb", "parquet": "2kb", "mds": "1kb", "jsonl": "1kb", "arrow": "1kb", "csv": "1kb"}

@@ -20,8 +20,8 @@ import pytest
 import lading
 from fuzz_targets import TARGETS, Reading, find_readings
 from golden_cases import Golden
-from lading._core.jobs.info import info
-from lading._core.jobs.salvage import salvage
+from lading._core.jobs.salvage.salvage import salvage
+from lading._core.jobs.stats.info import info
 from lading.errors import LadingError
 
 _COUNT = int(os.environ.get("LADING_FUZZ", "1000")) // 80

@@ -175,7 +175,7 @@ def test_an_interrupt_while_the_module_loads_leaves_no_traceback(place: Path) ->
     "module, ending",
     [
         ("typer", signal.SIGHUP),
-        ("lading._core.jobs.info", signal.SIGTERM),
+        ("lading._core.jobs.stats.info", signal.SIGTERM),
         ("lading._core.dataset.source.open", signal.SIGINT),
     ],
 )

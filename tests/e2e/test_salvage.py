@@ -20,8 +20,8 @@ import lading
 from damage import Extent, damaged, extents, some_rows
 from golden_cases import Golden
 from hostile import FAMILIES, Judge, source_of
-from lading._core.jobs import reading
-from lading._core.jobs.salvage import salvage
+from lading._core.jobs.engine import reading
+from lading._core.jobs.salvage.salvage import salvage
 from lading.errors import DataError, LadingError
 from soak import SOAK
 from tars import tar_of

@@ -10,7 +10,7 @@ import pytest
 
 import lading
 from lading._core.arrow.references import is_ref
-from lading._core.jobs.info import info
+from lading._core.jobs.stats.info import info
 
 SAMPLES, ROWS = 13, 103
 """In the documents that ship with lading: `sample_id`s, and items of all of them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lading._core.jobs import run
+from lading._core.jobs.engine import run
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 
 import lading
 from lading._core.formats.registry import all_formats
-from lading._core.jobs.export import export
+from lading._core.jobs.dataset.export import export
 from lading._core.manifest.commit import check_destination
 from lading._core.manifest.replaced import refuse_other_files
 from lading._core.storage.base import Store, write_file

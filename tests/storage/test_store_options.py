@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import lading
 from lading._core.cli.main import app
-from lading._core.jobs.spec import Conversion
+from lading._core.jobs.convert.spec import Conversion
 from lading._core.storage.fsspec import FsspecStore
 from lading._core.storage.objects import ObjectStore
 from lading._core.storage.store_options import by_prefix, for_fsspec, for_obstore, of_url

@@ -105,7 +105,7 @@ if __name__ == "__main__":
 
     import lading
     from lading._core.formats.registry import all_formats
-    from lading._core.jobs import schedule, tasks
+    from lading._core.jobs.convert import schedule, tasks
 
     list(all_formats())  # once, not in each child
     assert lading.convert, "imported here too"

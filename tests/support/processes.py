@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from lading._core.jobs.progress import Progress
+from lading._core.jobs.engine.progress import Progress
 
 __all__ = ["Watch", "busy_workers", "children", "gone", "open_files", "reading_workers", "wait_until_gone"]
 

@@ -21,7 +21,7 @@ from lading._core.dataset.order import arranged
 from lading._core.dataset.order.arranged import Arranged, Spool
 from lading._core.dataset.order.numbers import random_order
 from lading._core.dataset.transform.portion import Origin
-from lading._core.jobs import schedule
+from lading._core.jobs.convert import schedule
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.stores import Stores
 from lading._core.storage.wrappers import CountingStore

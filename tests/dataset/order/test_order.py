@@ -17,7 +17,7 @@ import pytest
 
 import lading
 from documents import SAMPLES, documents, picture
-from lading._core.jobs import schedule
+from lading._core.jobs.convert import schedule
 from lading.errors import SourceNotFound, UsageError
 from tars import tar_of
 

@@ -139,7 +139,7 @@ def test_a_conversion_reads_through_it(far: CountingStore, tmp_path: Path) -> No
 
 
 def test_tasks_read_parts_of_a_large_shard_from_one_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lading._core.jobs.tasks.ALONE_BYTES", 0)
+    monkeypatch.setattr("lading._core.jobs.convert.tasks.ALONE_BYTES", 0)
     far = CountingStore(_Remote({}))
     with lading.writer("far://mds", format="mds", stores=Stores({"far://": far})) as writer:
         for number in range(_COUNT):

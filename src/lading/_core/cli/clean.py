@@ -35,7 +35,7 @@ def clean(
     Example: lading clean mint-parquet --dry-run
     """
     with Output(as_json=as_json, debug=debug) as out:
-        from lading._core.jobs.clean import clean as job
+        from lading._core.jobs.convert.clean import clean as job
 
         done = job(destination, dry_run=dry_run, **stores())
         verb = "would remove" if dry_run else "removed"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lading._core.dataset.dataset import Dataset
-    from lading._core.jobs.convert_summary import ConvertSummary
+    from lading._core.jobs.convert.summary import ConvertSummary
 
 __all__ = ["convert", "converted"]
 
@@ -70,7 +70,7 @@ def convert(
     left = f"nothing half-written is {'read' if '://' in destination else 'left'} at {destination}"
     with Output(as_json=as_json, debug=debug, interrupted=left) as out:
         from lading._core.formats.registry import format_of_name
-        from lading._core.jobs import convert as job
+        from lading._core.jobs.convert import convert as job
 
         write, steps, splits = writing(), RowOptions(), splitting()
         rows = {name: value for name, value in choosing().items() if value != getattr(steps, name)}
@@ -107,7 +107,7 @@ def _chosen(
     write: Mapping[str, Any],
 ) -> Dataset | dict[str, Dataset]:
     """Open sources with the steps asked for; of a source with several splits each, with the same steps."""
-    from lading._core.jobs.splits import places_of_splits
+    from lading._core.jobs.convert.splits import places_of_splits
     from lading._core.storage.stores import Stores
 
     policy = write["on_error"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lading._core.jobs.demo import DemoStep
+    from lading._core.jobs.dataset.demo import DemoStep
 
 __all__ = ["demo"]
 
@@ -42,7 +42,7 @@ def demo(
     Example: lading demo
     """
     with Output(as_json=as_json, debug=debug) as out:
-        from lading._core.jobs import demo as job
+        from lading._core.jobs.dataset import demo as job
 
         with tempfile.TemporaryDirectory(prefix="lading-demo-") if folder is None else nullcontext(folder) as place:
             steps: list[DemoStep] = []
@@ -78,7 +78,7 @@ def _closing(steps: Sequence[DemoStep], folder: str | None, *, same: bool) -> It
 
     from lading._core.cli.samples import as_text, read_samples
     from lading._core.dataset.source.open import open_dataset
-    from lading._core.jobs.demo import lading_command
+    from lading._core.jobs.dataset.demo import lading_command
 
     last = steps[-1]
     name = last.path if folder is not None else os.path.basename(last.path)
@@ -101,7 +101,7 @@ def _closing(steps: Sequence[DemoStep], folder: str | None, *, same: bool) -> It
 def _what_next(steps: Sequence[DemoStep], folder: str | None) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from lading._core.jobs.demo import lading_command
+    from lading._core.jobs.dataset.demo import lading_command
 
     yield Text("\nWhat to try next:", "dim")
     if folder is None:

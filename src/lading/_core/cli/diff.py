@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lading._core.jobs.diff import DiffResult
+    from lading._core.jobs.verify.diff import DiffResult
 
 __all__ = ["diff"]
 
@@ -55,7 +55,7 @@ def diff(  # noqa: PLR0913 - one parameter an option: the signature is the comma
     Example: lading diff mint/ out/
     """
     with Output(as_json=as_json, debug=debug) as out:
-        from lading._core.jobs import diff as job
+        from lading._core.jobs.verify import diff as job
 
         sides = [([one], reading(option_a)), ([other], reading(option_b))]
         without = [read for source, read in sides if read.get("lists") and not _has_lists(source, read)]

@@ -29,7 +29,7 @@ def digest(
     Example: lading digest out/
     """
     with Output(as_json=as_json, debug=debug) as out:
-        from lading._core.jobs import digest as job
+        from lading._core.jobs.verify import digest as job
 
         with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "reading") as report:
             found = job.dataset_digest(dataset, **sharing(), on_progress=report)

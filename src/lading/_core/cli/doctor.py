@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lading._core.jobs.doctor import Diagnosis
+    from lading._core.jobs.verify.doctor import Diagnosis
 
 __all__ = ["doctor"]
 
@@ -45,7 +45,7 @@ def doctor(
     Example: lading doctor out/
     """
     with Output(as_json=as_json, debug=debug) as out:
-        from lading._core.jobs import doctor as job
+        from lading._core.jobs.verify import doctor as job
 
         with watching(out.err, "checking") as report:
             found = job.doctor(one_or_many(sources), sample=sample, **reading(), on_progress=report)

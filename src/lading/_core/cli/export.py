@@ -39,7 +39,7 @@ def export(
     """
     left = f"nothing half-written is {'read' if '://' in destination else 'left'} at {destination}"
     with Output(as_json=as_json, debug=debug, interrupted=left) as out:
-        from lading._core.jobs.export import export as job
+        from lading._core.jobs.dataset.export import export as job
 
         with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "exporting") as report:
             done = job(dataset, destination, overwrite=overwrite, on_progress=report)

@@ -34,7 +34,7 @@ def finish(
     """
     left = f"to go on, type 'lading finish {shlex.quote(destination)}' again"
     with Output(as_json=as_json, debug=debug, interrupted=left) as out:
-        from lading._core.jobs.finish import finish as job
+        from lading._core.jobs.convert.finish import finish as job
 
         done = job(destination, **stores())
         out.done = f"{destination} is written."

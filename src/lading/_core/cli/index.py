@@ -29,8 +29,8 @@ def index(
     Example: lading index 'mint/*.tar'
     """
     with Output(as_json=as_json, debug=debug) as out:
-        from lading._core.jobs import index as job
-        from lading._core.jobs.progress import Progress
+        from lading._core.jobs.dataset import index as job
+        from lading._core.jobs.engine.progress import Progress
 
         with watching(out.err, "indexing") as report:
             found = job.index(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lading._core.jobs.info import Info
+    from lading._core.jobs.stats.info import Info
 
 __all__ = ["info"]
 
@@ -43,7 +43,7 @@ def info(
     Example: lading info 'mint/*.tar'
     """
     with Output(as_json=as_json, debug=debug) as out:
-        from lading._core.jobs import info as job
+        from lading._core.jobs.stats import info as job
 
         read, rows = reading(), choosing()
 

@@ -33,7 +33,7 @@ def merge(
     Example: lading merge parts
     """
     with Output(as_json=as_json, debug=debug) as out:
-        from lading._core.jobs import merge as job
+        from lading._core.jobs.dataset import merge as job
 
         found = job.merge(folder, overwrite=overwrite, **reading())
         rows = [

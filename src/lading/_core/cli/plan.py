@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lading._core.jobs.job_plan import JobPlan
+    from lading._core.jobs.convert.job_plan import JobPlan
     from lading._core.train.plan import Plan
 
 __all__ = ["plan"]
@@ -123,7 +123,7 @@ def _show_job(
     asked: dict[str, Any],
 ) -> None:
     """Show what a conversion will take."""
-    from lading._core.jobs.job_plan import plan_job
+    from lading._core.jobs.convert.job_plan import plan_job
 
     if not writing.get("format"):
         raise UsageError("a job is planned for a format", found="--job without --to", advice="Add --to parquet.")

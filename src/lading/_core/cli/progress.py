@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lading._core.cli.signals import lost
-from lading._core.jobs.progress_bars import Phases, terminal_screen
+from lading._core.jobs.engine.progress_bars import Phases, terminal_screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
-    from lading._core.jobs.progress import Progress
+    from lading._core.jobs.engine.progress import Progress
 
 __all__ = ["LineProgress", "watching"]
 

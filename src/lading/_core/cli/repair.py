@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lading._core.jobs.repair import RepairResult
+    from lading._core.jobs.salvage.repair import RepairResult
 
 __all__ = ["repair"]
 
@@ -49,7 +49,7 @@ def repair(
     Example: lading repair out/
     """
     with Output(as_json=as_json, debug=debug, interrupted=f"{folder} is as before") as out:
-        from lading._core.jobs import repair as job
+        from lading._core.jobs.salvage import repair as job
 
         with watching(out.err, "repairing") as report:
             found = job.repair(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lading._core.jobs.salvage import SalvageResult
+    from lading._core.jobs.salvage.salvage import SalvageResult
 
 __all__ = ["salvage"]
 
@@ -49,7 +49,7 @@ def salvage(
     """
     left, made = f"nothing half-written is left at {destination}", f"{destination} is written."
     with Output(as_json=as_json, debug=debug, interrupted=left, done=made) as out:
-        from lading._core.jobs import salvage as job
+        from lading._core.jobs.salvage import salvage as job
 
         read = reading()
         if read.pop("schema_overrides", None):

@@ -37,8 +37,8 @@ def stats(
     with Output(as_json=as_json, debug=debug) as out:
         from rich.text import Text
 
-        from lading._core.jobs import stats as job
-        from lading._core.jobs.stats_text import as_text
+        from lading._core.jobs.stats import stats as job
+        from lading._core.jobs.stats.text import as_text
 
         with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "reading") as report:
             found = job.dataset_stats(dataset, top=top, **sharing(), on_progress=report)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lading._core.jobs.verify import VerifyResult
+    from lading._core.jobs.verify.verify import VerifyResult
 
 __all__ = ["verify"]
 
@@ -62,7 +62,7 @@ def verify(  # noqa: PLR0913 - one argument an option
     Example: lading verify out/
     """
     with Output(as_json=as_json, debug=debug) as out:
-        from lading._core.jobs import verify as job
+        from lading._core.jobs.verify import verify as job
 
         def tell(shards: int, size_bytes: int) -> None:
             out.err.print(f"reads {format_bytes(size_bytes)} in {count(shards, 'remote shard')}", style="dim")

@@ -57,9 +57,9 @@ from lading.errors import LadingError, UsageError
 from lading.options import OnError, ReadOptions
 
 if TYPE_CHECKING:
-    from lading._core.jobs.convert_summary import ConvertSummary
-    from lading._core.jobs.export import ExportSummary
-    from lading._core.jobs.stats_values import Stats
+    from lading._core.jobs.convert.summary import ConvertSummary
+    from lading._core.jobs.dataset.export import ExportSummary
+    from lading._core.jobs.stats.values import Stats
     from lading._core.train.loader import Loader
 
 __all__ = ["Dataset", "chosen_by"]
@@ -655,7 +655,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         Raises:
             UsageError: workers are asked for, and cannot read these data; `top` is negative.
         """
-        from lading._core.jobs.stats import dataset_stats
+        from lading._core.jobs.stats.stats import dataset_stats
 
         return dataset_stats(self, **options)
 
@@ -694,7 +694,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         Raises:
             UsageError: no format is given, and the destination has no ending of one.
         """
-        from lading._core.jobs.convert import convert
+        from lading._core.jobs.convert.convert import convert
 
         return convert(self, destination, format=format or format_of_name(os.fspath(destination)), **options)
 
@@ -737,7 +737,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
             Unrepresentable: a key or a field that is no safe name of a file; two that have one name; a value that JSON
                 does not hold.
         """
-        from lading._core.jobs.export import export
+        from lading._core.jobs.dataset.export import export
 
         return export(self, destination, overwrite=overwrite)
 

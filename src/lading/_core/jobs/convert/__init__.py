@@ -1,0 +1,1 @@
+"""Conversions: plan, tasks, commit."""

@@ -1,0 +1,305 @@
+"""The schedule of a conversion: its tasks, and the processes that may share them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from lading._core.arrow.rebatch import HELD_BATCHES
+from lading._core.dataset.order.arranged import Arranged
+from lading._core.dataset.order.chosen import ChosenSamples, split_at_list
+from lading._core.dataset.shards.shards import Shards
+from lading._core.dataset.shards.stretches import may_be_cut, refuse_same_ids, stretches_of
+from lading._core.dataset.steps.base import Step
+from lading._core.dataset.steps.column_steps import Select
+from lading._core.dataset.steps.sequence import names_behind
+from lading._core.dataset.transform.function_spool import FunctionSpool
+from lading._core.features.items import KEY
+from lading._core.formats.registry import get_format
+from lading._core.interleaved.tar_writer import Roles
+from lading._core.jobs.convert.conversion_job import ConversionJob
+from lading._core.jobs.convert.converter import Converter
+from lading._core.jobs.convert.settle import settled
+from lading._core.jobs.convert.spec import Conversion
+from lading._core.jobs.convert.tasks import (
+    ALONE_BYTES,
+    SHARD_BYTES,
+    Piece,
+    Task,
+    arranged_tasks,
+    is_large,
+    is_one_task,
+    plan_tasks,
+    shard_sizes,
+)
+from lading._core.jobs.convert.trial import tried_rates, tried_ratio
+from lading._core.jobs.engine.executors import open_executor
+from lading._core.jobs.engine.pool import Workers
+from lading._core.jobs.engine.run import LazyWorkerPool, is_quick
+from lading._core.jobs.engine.threads import threads_each
+from lading._core.manifest.commit import Staging
+from lading._core.manifest.values import lookup
+from lading._core.pipeline.cutting import ONE_SHARD, Cut
+from lading._core.pipeline.shard_kind import ShardKind
+from lading._core.storage.base import Sink, Store
+from lading._core.units import count, parse_bytes
+from lading.errors import UsageError
+from lading.options import WriteOptions
+
+__all__ = ["Schedule", "make_schedule", "planned_pieces", "planned_tasks", "start_workers"]
+
+_PIECES_OF_SHARD = 64
+"""Pieces of a source for a shard of the output, so that tasks fit whole shards."""
+_LOOKED_UP = 1 << 16
+"""Numbers of samples whose shards are looked up at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What is known of a conversion before the first row is written.
+
+    Attributes:
+        spec: the conversion as every process does it; of samples in a new order, the steps behind that.
+        tasks: its pieces.
+        sizes: bytes of each shard of the source.
+        staging: the folder to build in, if several processes may do the work.
+        pool: these processes.
+        arranged: the samples, if they are written in another order.
+        chosen: the same, with what was left out before their order was known.
+        source_shards: shards that were read for it.
+        apart: whether any process may do the tasks, in any order.
+        spool: what functions made so far.
+    """
+
+    spec: Conversion
+    tasks: Sequence[Task]
+    sizes: Sequence[int]
+    staging: Staging | None = None
+    pool: LazyWorkerPool | None = None
+    arranged: Arranged | None = None
+    chosen: ChosenSamples | None = None
+    source_shards: int = 0
+    apart: bool = False
+    spool: FunctionSpool = field(default_factory=FunctionSpool)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps of the conversion, those before a new order too."""
+        before = () if self.chosen is None else self.chosen.steps
+        return (*before, *self.spec.steps)
+
+
+def make_schedule(
+    job: ConversionJob,
+    shards: Shards,
+    held: ExitStack,
+    place: tuple[Store, str],
+    ledger: Sink | None,
+    staging: Staging | None = None,
+    *,
+    alone: bool,
+    spool: FunctionSpool,
+) -> Schedule:
+    """Plan a conversion into one file (`alone`) or into shards; put samples in their new order, where it has one.
+
+    The ledger, if there is one, gets lines of the rows that are left out before the new order is known. `staging` is
+    the place to build in, if there is one already. The spool takes what functions make.
+    """
+    before, behind = split_at_list(job.steps)
+    sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
+    apart = not alone and _is_apart(job, behind)
+    # A job that goes on finds the place where it builds by its plan.
+    shares = apart and job.write.shares and not job.write.goes_on
+    if not before:
+        pieces = planned_pieces(job, shards, sizes, alone=alone)
+        staging, pool = start_workers(job, shards, held, sizes, len(pieces), place, staging) if shares else (None, None)
+        spec = settled(job, shards, spool)
+        tasks = _numbered(planned_tasks(shards, spec, sizes, pieces, spool, alone=alone), shards, spec, None)
+        return Schedule(spec, tasks, sizes, staging, pool, apart=apart, spool=spool)
+    if job.columns is not None:
+        job = replace(job, steps=(*job.steps, Select(job.columns)), columns=None)
+    whole = settled(job, shards, spool)
+    write_ledger = None if ledger is None else lambda lines: ledger.write([lines])
+    chosen = ChosenSamples(shards, before, write_ledger=write_ledger, spool=spool)
+    spec, arranged, source_shards = _arranged(whole, chosen, shards, held, to_file=apart and job.write.shares)
+    tasks = _numbered(_arranged_tasks(shards, whole, spec, arranged, spool, alone=alone), shards, spec, arranged)
+    parts = [task.source_bytes for task in tasks]
+    staging, pool = start_workers(job, shards, held, parts, len(parts), place, staging) if shares else (None, None)
+    return Schedule(spec, tasks, sizes, staging, pool, arranged, chosen, source_shards, apart, spool)
+
+
+def _is_apart(job: ConversionJob, behind: Sequence[Step]) -> bool:
+    """Whether any process may do the tasks; `behind` are the steps behind the last one that needs all samples."""
+    target = get_format(job.write.format)
+    alone = (
+        job.write.dry_run
+        or job.write.counts_samples
+        or any(step.counts_samples for step in behind)
+        # Which columns a function over batches gives tars is found on the way, by the process that writes all of it.
+        or (job.maps_batches and not target.info.fixed_schema)
+        # Workers do not know what their shards will be called.
+        or target.info.files_name_each_other
+    )
+    return not alone
+
+
+def start_workers(
+    job: ConversionJob,
+    shards: Shards,
+    held: ExitStack,
+    sizes: Sequence[int],
+    most_tasks: int,
+    place: tuple[Store, str],
+    staging: Staging | None,
+) -> tuple[Staging | None, LazyWorkerPool | None]:
+    """The folder to build in and the workers, if there is work for several processes; no more than there are tasks."""
+    write = job.write
+    elsewhere = write.sharing.is_elsewhere
+    count = min(threads_each(1) if write.workers == 1 else write.workers, most_tasks)
+    if count <= 1 and not elsewhere:
+        return None, None
+    store, path = place
+    staging = staging or Staging.begin(store, path, shared=False)
+    held.callback(staging.drop)  # nothing is left to drop after the commit
+    start = partial(Workers, count, lock=staging.lock, threads=write.threads or threads_each(count))
+    pool = LazyWorkerPool(held, partial(open_executor, write.sharing, write.threads) if elsewhere else start)
+    slow = write.verify or job.looks_at_values
+    if elsewhere or slow or not is_quick(shards, store, write.options or {}, sizes, count):
+        pool.begin()  # before the plan: what workers import takes as long as a look at a few GB
+    return staging, pool
+
+
+def _arranged(
+    spec: Conversion, chosen: ChosenSamples, shards: Shards, held: ExitStack, *, to_file: bool
+) -> tuple[Conversion, Arranged, int]:
+    """Put the samples of a conversion in their new order, which are chosen by the steps before.
+
+    Returns the conversion with the steps behind, the samples, and the number of shards that were read.
+    """
+    before, behind = split_at_list(spec.steps)
+    numbers = chosen.numbers
+    most = spec.max_batch_bytes // HELD_BATCHES
+    arranged = held.enter_context(
+        chosen.arranged(numbers, before, chosen.columns_needed(behind), most, to_file=to_file)
+    )
+    ends = shards.sample_ends()
+    there = np.zeros(len(ends), np.bool_)
+    for first in range(0, len(numbers), _LOOKED_UP):
+        there[lookup(ends, np.asarray(numbers[first : first + _LOOKED_UP], np.int64))[0]] = True
+    mapped = spec.plan.mapped[sum(step.makes_columns for step in before) :]
+    lists = spec.read.image_lists
+    read = replace(spec.read, image_lists=None if lists is None else names_behind(before, lists))
+    rest = replace(spec, read=read, steps=tuple(behind), plan=replace(spec.plan, mapped=mapped))
+    return rest, arranged, int(there.sum())
+
+
+def planned_pieces(job: ConversionJob, shards: Shards, sizes: Sequence[int], *, alone: bool) -> list[Piece]:
+    """The source in pieces that are read alone: shards, and stretches of large ones that are worth several tasks."""
+    size = _shard_size(job.write)
+    if alone or _is_undivided(job.write) or any(step.counts_samples for step in job.steps) or not may_be_cut(shards):
+        return [Piece(number, whole) for number, whole in enumerate(sizes)]
+    step, pieces = (SHARD_BYTES if size is None else size) // _PIECES_OF_SHARD, list[Piece]()
+    has_more = shards.files_beside
+    for number, whole in enumerate(sizes):
+        is_cut = is_large(whole, sizes, size, has_more=has_more)
+        found = stretches_of(shards, number, 1 if has_more else step) if is_cut else []
+        pieces += [Piece(number, part.size_bytes, part) for part in found] or [Piece(number, whole)]
+    return pieces
+
+
+def planned_tasks(
+    shards: Shards, spec: Conversion, sizes: Sequence[int], pieces: Sequence[Piece], spool: FunctionSpool, *,
+    alone: bool,
+) -> list[Task]:  # fmt: skip
+    """The tasks of a conversion in the order of its source; one (`alone`) for one file."""
+    size = _shard_size(spec.write)
+    is_cut = any(piece.stretch is not None for piece in pieces)
+    if alone or _is_undivided(spec.write) or (not is_cut and is_one_task(sizes, size)):
+        return _one_task(len(sizes), sum(sizes), _cut(shards, spec, spool, alone=alone))
+    tasks = plan_tasks(pieces, size, tried_rates(shards, spec, pieces, spool.of_steps(spec.steps)))
+    for task in tasks[1:]:
+        if task.stretches and task.stretches[0] is not None and task.stretches[0].first_row:
+            refuse_same_ids(shards, task.first, task.stretches[0].first_sample)
+    return tasks
+
+
+def _arranged_tasks(
+    shards: Shards, whole: Conversion, spec: Conversion, arranged: Arranged, spool: FunctionSpool, *, alone: bool
+) -> list[Task]:
+    """The tasks of a conversion whose samples are written in another order; `whole` has all of its steps."""
+    total = int(arranged.sizes.sum())
+    if alone or _is_undivided(spec.write) or total < ALONE_BYTES:
+        return _one_task(arranged.count, total, _cut(shards, whole, spool, alone=alone))
+    spools = spool.of_steps(spec.steps, len(whole.steps) - len(spec.steps))
+    return arranged_tasks(arranged, _shard_size(spec.write), tried_ratio(shards, spec, arranged, spools))
+
+
+def _shard_size(write: WriteOptions) -> int | None:
+    return None if write.shard_size is None else parse_bytes(write.shard_size)
+
+
+def _is_undivided(write: WriteOptions) -> bool:
+    """Whether one process counts the samples, or nothing is written."""
+    return write.counts_samples or write.dry_run
+
+
+def _one_task(stop: int, size: int, cut: Cut) -> list[Task]:
+    return [Task(0, 0, stop, size, cut)] if stop else []
+
+
+def _cut(shards: Shards, spec: Conversion, spool: FunctionSpool, *, alone: bool) -> Cut:
+    """Where the only task cuts its output into shards.
+
+    Raises:
+        UsageError: there are fewer samples than shards.
+    """
+    write = spec.write
+    if alone:
+        return ONE_SHARD
+    if write.dry_run or not write.counts_samples:
+        return Cut(_shard_size(write) or SHARD_BYTES)
+    if write.rows_per_shard is not None:
+        return Cut(SHARD_BYTES, samples=write.rows_per_shard)
+    wanted = write.num_shards or 1
+    total = _samples_left(shards, spec, spool)
+    if total < wanted:
+        raise UsageError("there are fewer samples than shards", expected=f"at most --num-shards {total}",
+                         found=count(wanted, "shard"))  # fmt: skip
+    return Cut(SHARD_BYTES, samples=total // wanted, longer=total % wanted)
+
+
+def _samples_left(shards: Shards, spec: Conversion, spool: FunctionSpool) -> int:
+    """How many samples are left behind all steps."""
+    if split_at_list(spec.steps)[0] or not any(step.is_spooled for step in spec.steps):
+        return len(ChosenSamples(shards, spec.steps, spool=spool).numbers)
+    with shards.reporting_to(Counter()):
+        converter = Converter(shards, spec, spools=spool.of_steps(spec.steps))
+        return sum(batch.num_samples for batch in converter.rows(range(len(shards.listing))))
+
+
+def _numbered(tasks: list[Task], shards: Shards, spec: Conversion, arranged: Arranged | None) -> list[Task]:
+    """The tasks, with the numbers of their first rows where rows without keys are to be members of tars.
+
+    There each is named by its number in the source, or by its place in a new order, whoever does its task: a row that
+    is left out leaves a gap.
+    """
+    fmt, write = get_format(spec.write.format), spec.write
+    roles = Roles(dict(spec.plan.roles))
+    kind = ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), roles, write.checksums)
+    schema, changes = spec.plan.schema_written, any(step.replaces_batches for step in spec.steps)
+    # What a function makes of rows may be more than they were; then one process does it all, and counts on.
+    if len(tasks) <= 1 or changes or not kind.takes_members or schema is None or KEY in schema.names:
+        return tasks
+    if arranged is not None:
+        return [replace(task, first_row=task.first) for task in tasks]
+    ends = [0, *shards.sample_ends().tolist()]
+    begins = [task.stretches[0] if task.stretches else None for task in tasks]
+    return [
+        replace(task, first_row=ends[task.first] + (begin.first_sample if begin is not None else 0))
+        for task, begin in zip(tasks, begins, strict=True)
+    ]

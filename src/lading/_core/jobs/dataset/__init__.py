@@ -1,0 +1,1 @@
+"""Verbs on whole datasets: index, merge, export, demo."""

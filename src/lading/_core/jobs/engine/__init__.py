@@ -1,0 +1,1 @@
+"""Tasks, who does them, and the journal by which a job resumes."""

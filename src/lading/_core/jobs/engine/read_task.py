@@ -1,0 +1,140 @@
+"""A task of a job that only reads: a worker, or another executor's process, looks at some shards."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from lading._core.dataset.shards.shards import Shards
+from lading._core.dataset.source.open import open_shards
+from lading._core.dataset.source.source import Source
+from lading._core.jobs.convert.conversion_job import absolute_path
+from lading._core.jobs.engine.messages import encode_skipped, plain_value
+from lading._core.jobs.engine.progress import Tally
+from lading._core.processes.pickled import decode_value
+from lading._core.storage.base import store_errors
+from lading.errors import StoreError
+
+__all__ = [
+    "DIGEST_BYTES",
+    "NO_DIGESTS",
+    "Look",
+    "OnRead",
+    "ReadWorker",
+    "SentReading",
+    "listing_checksum",
+    "open_again",
+]
+
+DIGEST_BYTES = 16
+"""Bytes of a sample's digest."""
+
+OnRead: TypeAlias = Callable[[NDArray[np.uint8], int, int], None]
+"""What takes digests, `(samples, 16)`, of samples or of none of them, how many samples these are, and their bytes."""
+
+NO_DIGESTS = np.zeros((0, 16), np.uint8)
+"""Digests of no sample."""
+
+Look: TypeAlias = Callable[[Iterable[int], OnRead], Iterator[dict[str, Any]]]
+"""What is done with shards, by number: gives JSON-able values for each, in order, once its digests were handed over."""
+
+
+def open_again(source: Source, opening: Mapping[str, Any], known: Mapping[str, Any]) -> Shards:
+    """Open the shards of a source as another process did.
+
+    Args:
+        source: as `lading.open` takes it.
+        opening: the other arguments of `lading.open`.
+        known: those of them that the other process found out.
+    """
+    return open_shards(source, **{**opening, **known})
+
+
+@dataclass(frozen=True, slots=True)
+class SentReading:
+    """A reading as a worker is sent it: as `Reading`, with what is known of the dataset.
+
+    Attributes:
+        begin, open, source, opening, settings: as in `Reading`.
+        known: arguments of `lading.open` that were found out.
+        listing: a checksum of the shards' paths.
+    """
+
+    begin: Callable[..., Look]
+    open: Callable[[Source, Mapping[str, Any], Mapping[str, Any]], Shards]
+    source: Source
+    opening: Mapping[str, Any]
+    known: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    listing: str
+
+
+class ReadWorker:
+    """Does tasks of a reading, one after another. The dataset is opened once, for all of them.
+
+    Args:
+        sent: the reading, as `Reading.encode` gives it.
+
+    Raises:
+        StoreError: the dataset has other shards than the other process found.
+    """
+
+    def __init__(self, sent: str) -> None:
+        reading: SentReading = decode_value(sent)
+        self._dataset = reading.open(reading.source, reading.opening, reading.known)
+        self._dataset.bad.warns = False  # the other process does
+        if listing_checksum(self._dataset) != reading.listing:
+            self._dataset.close()
+            raise StoreError("the source changed while it was read", file=self._dataset.listing.folder or None,
+                             advice="Do not write to the source while it is read.")  # fmt: skip
+        self._look = reading.begin(self._dataset, **reading.settings)
+
+    def do(self, tell: Callable[..., None], task: Mapping[str, Any], _: Sequence[pa.Table | None]) -> None:
+        """Look at the shards of a task, and tell the results to the other process.
+
+        Digests go into the file that the task names, or into the answer where the task names none.
+        """
+        tally, found, path = Tally(), list[Any](), task["digests"]
+        digests = bytearray()
+
+        def on_read(more: NDArray[np.uint8], samples: int, size_bytes: int) -> None:
+            data = np.ascontiguousarray(more).data
+            if path is None:
+                digests.extend(data)
+            else:
+                with store_errors(path), open(path, "ab") as file:
+                    file.write(data)
+            tally.add(Tally(0, samples, 0, size_bytes))
+            tell(progress=task["number"], tally=tally.as_list())
+
+        if path is not None:
+            with store_errors(path), open(path, "wb"):
+                pass  # what a process that died wrote for this task goes
+        for one in self._look(task["shards"], on_read):
+            found.append(plain_value(one))
+            tally.shards += 1
+        tell(
+            done=task["number"], found=found, tally=tally.as_list(), skipped=encode_skipped(self._dataset.bad.skipped),
+            digests=base64.b64encode(digests).decode(),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Close the dataset."""
+        self._dataset.close()
+
+
+def listing_checksum(dataset: Shards) -> str:
+    """Return a checksum of the absolute paths of a dataset's shards."""
+    total = xxhash.xxh3_64()
+    for chunk in dataset.listing.table["path"].chunks:
+        for path in chunk.to_pylist():
+            total.update(os.fsencode(absolute_path(path)) + b"\n")
+    return total.hexdigest()

@@ -1,0 +1,339 @@
+"""The tasks of a conversion, done by this process or by workers, and their progress."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from lading._core.codecs import sniff_wrap
+from lading._core.content.digests import DatasetDigest
+from lading._core.dataset.order.arranged import Arranged
+from lading._core.dataset.shards.shards import Shards
+from lading._core.dataset.source.source import read_head
+from lading._core.dataset.transform.function_spool import FunctionSpool
+from lading._core.dataset.values.absent_fields import refuse_absent_fields
+from lading._core.dataset.writing.writer import DatasetWriter
+from lading._core.features.items import KEY
+from lading._core.jobs.convert.converter import Converter
+from lading._core.jobs.convert.spec import Conversion
+from lading._core.jobs.convert.tasks import Task
+from lading._core.jobs.engine.do_task import Attempt
+from lading._core.jobs.engine.failures import Failures
+from lading._core.jobs.engine.journal import Journal
+from lading._core.jobs.engine.messages import encode_skipped, plain_value
+from lading._core.jobs.engine.pool import Crew, Order
+from lading._core.jobs.engine.progress import OnProgress, Progress, Speed, Tally
+from lading._core.jobs.engine.records import record_path
+from lading._core.jobs.engine.results import Answer, Results
+from lading._core.pipeline.repeated_keys import RepeatedKeys
+from lading._core.storage.background import Background
+from lading._core.storage.base import Sink, Store, native_path
+from lading._core.storage.concurrent import is_remote
+from lading._core.storage.stores import is_local
+from lading._core.units import count
+from lading.errors import LadingError, StoreError
+
+__all__ = ["LazyWorkerPool", "Run", "TaskPlace", "is_quick"]
+
+_Take: TypeAlias = Callable[[Task, Answer], None]
+
+_QUICK_BYTES = 2 << 30
+"""Source bytes for each worker, below which one process has moved them all before several have begun: on the machine
+measured, two workers and one are even at 4 GB."""
+
+
+def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], sizes: Sequence[int], workers: int) -> bool:
+    """Whether one process is faster than several: the data are small, local, and only copied."""
+    if sum(sizes) >= _QUICK_BYTES * workers or options.get("compression") is not None:
+        return False
+    for number in range(len(dataset.listing)):
+        with dataset.bad.skipping(number, dataset.path(number)):
+            source = dataset.source(number)
+            wrap = sniff_wrap(read_head(source.store, source.path))
+            return not is_remote(store) and not is_remote(source.store) and not wrap
+    return True
+
+
+class LazyWorkerPool:
+    """Workers that start when the job needs them.
+
+    Args:
+        held: ends the workers when it closes.
+        start: starts them.
+
+    Attributes:
+        workers: the workers; None before they start.
+    """
+
+    def __init__(self, held: ExitStack, start: Callable[[], Crew]) -> None:
+        self.workers: Crew | None = None
+        self._held, self._start = held, start
+
+    def begin(self) -> None:
+        """Start the workers."""
+        self.workers = self._held.enter_context(self._start())
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlace:
+    """Where tasks are done.
+
+    Attributes:
+        journal: where finished tasks are recorded.
+        folder: of the attempts at tasks.
+        store: of both.
+    """
+
+    journal: Journal
+    folder: str
+    store: Store
+
+
+class Run:
+    """Does the tasks of a conversion, in this process or in workers.
+
+    Args:
+        dataset: the source.
+        spec: the conversion.
+        tasks: its pieces.
+        digest: takes content digests of the samples; None takes none.
+        ledger: file of the rows that are lost; None where none is kept.
+        on_progress: called after every batch.
+        arranged: the samples in another order than that of the source; tasks are ranges of places then.
+        journal: where finished tasks are recorded, if any process may do the tasks in any order.
+        spool: what functions made when the job was planned.
+        first_step: place of the first step of the conversion among those of the spool.
+
+    Attributes:
+        tally: counts of the rows that were converted.
+        losses: rows that were left out or changed.
+        digest: content digest of the samples in order; None if the conversion takes none.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - one value a decision of the job; a value object would only move them
+        self,
+        dataset: Shards,
+        spec: Conversion,
+        tasks: Sequence[Task],
+        digest: DatasetDigest | None,
+        ledger: Sink | None,
+        on_progress: OnProgress | None,
+        sizes: Sequence[int] = (),
+        arranged: Arranged | None = None,
+        journal: Journal | None = None,
+        spool: FunctionSpool | None = None,
+        first_step: int = 0,
+    ) -> None:
+        self._sizes, self._arranged, self._journal = sizes, arranged, journal
+        self._dataset, self._spec, self._tasks, self._on_progress = dataset, spec, tasks, on_progress
+        self._ledger, self.digest, self._shared = ledger, digest, False
+        self._converter = Converter(
+            dataset, spec, arranged, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
+            on_digests=None if digest is None else digest.update, on_batch=self._on_batch,
+            sizes=sizes, spools=() if spool is None else spool.of_steps(spec.steps, first_step),
+        )  # fmt: skip
+        self._spool, self._first_step, self._spooled = spool, first_step, dict[int, str]()
+        self.tally, self.losses = self._converter.tally, self._converter.losses
+        self._on_tally: Callable[[], None] = lambda: None
+        self._failures = Failures(spec.write.max_failures)
+
+    @property
+    def unmatched(self) -> Counter[str]:
+        """Rows of joined tables for which there was no sample, where this process has read all samples."""
+        return Counter() if self._shared else self._converter.transform.unmatched
+
+    def look(self, keys: RepeatedKeys | None = None) -> None:
+        """Read the rows, and write nothing. `keys` gets the keys of the samples."""
+        count = len(self._dataset.listing) if self._arranged is None else self._arranged.count
+        for batch in self._converter.rows(range(count)):
+            if keys is not None and KEY in batch.schema.names:
+                keys.add(batch.rows.column(KEY))
+        self._refuse_absent_fields()
+
+    def into(self, writer: DatasetWriter, store: Store, pool: LazyWorkerPool | None) -> None:
+        """Do the tasks in this process, or in workers once these have started. Tasks that the journal has, are done.
+
+        Workers start when the time of the first tasks shows that the remaining tasks are worth the wait.
+        """
+        if self._journal is None:
+            for task in self._tasks:
+                writer.end_part(task.cut, task.first_row)
+                self._converter.copy(range(task.first, task.stop), writer.part, task.stretches)
+        else:
+            place = TaskPlace(self._journal, writer.tasks, store)
+            self._by_attempts(self._tasks, place, pool, partial(self._adopt, writer, store))
+        self._refuse_absent_fields()
+
+    def some_into(
+        self, place: TaskPlace, pool: LazyWorkerPool | None, rank: int, ranks: int, take: Callable[[Answer], None]
+    ) -> None:
+        """Do the tasks of a rank that the journal lacks; `take` gets the answer of each task of the rank."""
+        mine = [task for task in self._tasks if task.number % ranks == rank]
+        self._by_attempts(mine, place, pool, lambda _, answer: take(answer))
+
+    def _refuse_absent_fields(self) -> None:
+        if not self.tally.samples:
+            refuse_absent_fields(self._dataset, self._spec.steps, self.losses)
+
+    def _by_attempts(self, tasks: Sequence[Task], place: TaskPlace, pool: LazyWorkerPool | None, take: _Take) -> None:
+        """Do each task in a folder of its own. Their results are taken in the order of the tasks."""
+        done = {task.number: place.journal.done[task.number] for task in tasks if task.number in place.journal.done}
+        results = _InOrder(tasks, done, take)
+        for answer in done.values():
+            self.tally.add(Tally(*answer["tally"]))
+        self._shared = bool(done)
+        results.take()
+        left = [task for task in tasks if task.number not in done]
+        speed = Speed(sum(task.source_bytes for task in left))
+        closing = Background("lading-close")
+        try:
+            for number, task in enumerate(left):
+                if pool is not None and pool.workers is None and speed.is_worth_workers():
+                    pool.begin()
+                if pool is not None and pool.workers is not None:
+                    closing.wait()
+                    self._by(pool.workers, left[number:], results, place)
+                    break
+                self._try(task, place, closing, results.add)
+                results.take()
+                speed.add(task.source_bytes)
+            closing.wait()
+        finally:
+            closing.stop()
+        results.take()
+        self._failures.raise_all()
+        results.refuse_missing()
+
+    def _try(self, task: Task, place: TaskPlace, closing: Background, report: Callable[[Answer], None]) -> None:
+        """Do a task in this process; if it fails, once more, unless tasks may not fail."""
+        before, tally = Counter(self._dataset.counts), self.tally.as_list()
+        for _ in range(2):
+            try:
+                self._attempt(task, place, closing, report)
+            except LadingError as error:
+                self._dataset.counts.clear()
+                self._dataset.counts.update(before)
+                self.tally = Tally(*tally)
+                if not self._failures.try_again(task.number, error):
+                    break
+            else:
+                break
+
+    def _attempt(self, task: Task, place: TaskPlace, closing: Background, report: Callable[[Answer], None]) -> None:
+        """Do a task in this process, with the shards that are open here."""
+        dataset, converter = self._dataset, self._converter
+        before, tally = Counter(dataset.counts), Tally(*self.tally.as_list())
+        with Attempt(place.store, self._spec, self._order(place.folder, task).message, closing) as attempt:
+            converter.begin_task(attempt.write_ledger, attempt.on_digests)
+            self._on_tally = lambda: self._add_to(tally, converter.tally)
+            converter.copy(range(task.first, task.stop), attempt.writer, task.stretches)
+            self._on_tally()
+            skipped = dataset.bad.skipped.items() if self._arranged is None else ()
+            attempt.finish(
+                report, reported=dict(dataset.counts - before), tally=converter.tally.as_list(),
+                outcomes=plain_value(converter.losses.to_json()),
+                skipped=encode_skipped({n - task.first: bad for n, bad in skipped if task.first <= n < task.stop}),
+            )  # fmt: skip
+        dataset.counts.clear()  # what the task adds comes with its answer
+        dataset.counts.update(before)
+
+    def _add_to(self, before: Tally, more: Tally) -> None:
+        self.tally = Tally(*before.as_list())
+        self.tally.add(more)
+
+    def _by(self, crew: Crew, tasks: Sequence[Task], results: _InOrder, place: TaskPlace) -> None:
+        """Have workers do tasks. They end before anything that failed is deleted."""
+        before, self._shared = self.tally, True
+
+        def on_tally(tally: Tally) -> None:
+            self._add_to(before, tally)
+            self._report_progress()
+
+        if is_local(place.store):  # machines that do not see it, say so
+            os.makedirs(native_path(place.folder), exist_ok=True)
+        if self._spool is not None and any(step.is_spooled for step in self._spec.steps):
+            self._spooled = self._spool.save()
+        with crew:
+            orders = partial(self._order, place.folder)
+            job = {"conversion": self._spec.encode()}
+            for message in crew.run(job, tasks, orders, on_tally, self._failures):
+                results.add(message)
+                results.take()
+
+    def _adopt(self, writer: DatasetWriter, store: Store, task: Task, answer: Answer) -> None:
+        """Take the result of a task into the dataset."""
+        first, dataset = 0 if self._arranged is not None else task.first, self._dataset
+        Results(dataset.counts, dataset.bad, self.losses, self.digest, self._ledger).take(writer, store, answer, first)
+
+    def _order(self, tasks: str, task: Task) -> Order:
+        """Return the message of a task to a worker, which adds a token of the attempt to the folder's name."""
+        assert self._journal is not None, "else nobody else does tasks"
+        arranged, first, stop = self._arranged, task.first, task.stop
+        if arranged is not None:  # a worker needs no shard of the source but one, which tells how they are read
+            first, stop = 0, 1
+        message = {
+            "number": task.number,
+            "folder": f"{tasks}/task-{task.number:06d}",
+            "record": record_path(self._journal.folder, task.number),
+            "cut": asdict(task.cut),
+            "sizes": self._sizes[task.first : task.stop],
+            "first_row": task.first_row,
+            "stretches": [each and asdict(each) for each in task.stretches],
+            "shards": self._dataset.listing.table.slice(first, stop - first).to_pylist(),
+            "spool": self._kept_in(task),
+            "arranged": None if arranged is None else [arranged.folder, task.first, task.stop],
+        }
+        indexes = [self._dataset.indexes.held(number) for number in range(first, stop) if arranged is None]
+        return Order(message, indexes, (self._dataset.path(first), self._dataset.path(stop - 1)))
+
+    def _kept_in(self, task: Task) -> tuple[list[tuple[int, str]], int, int] | None:
+        """The files in which a worker finds what functions made, the place of its first step, and its first shard."""
+        return ([*self._spooled.items()], self._first_step, task.first) if self._spooled else None
+
+    def _on_batch(self) -> None:
+        self._on_tally()
+        self._report_progress()
+
+    def _report_progress(self) -> None:
+        if self._on_progress is not None:
+            done, total = self.tally, len(self._dataset.listing)
+            shards = done.shards
+            if self._arranged is not None:  # shards are not written one by one
+                shards = total * done.samples // max(self._arranged.count, done.samples, 1)
+            self._on_progress(Progress(shards, total, done.samples, done.payload_bytes))
+
+
+class _InOrder:
+    """Results of tasks, as they come; taken in the order of the tasks. Threads may add."""
+
+    def __init__(self, tasks: Sequence[Task], done: Mapping[int, Answer], take: _Take) -> None:
+        self._found, self._waiting, self._take, self._total = dict(done), deque(tasks), take, len(tasks)
+
+    def add(self, answer: Answer) -> None:
+        """Add the answer of a task."""
+        self._found[answer["done"]] = answer
+
+    def take(self) -> None:
+        """Take the answers that are there, up to the first task without one."""
+        while self._waiting and self._waiting[0].number in self._found:
+            task = self._waiting.popleft()
+            self._take(task, self._found.pop(task.number))
+
+    def refuse_missing(self) -> None:
+        """Refuse to end with tasks that have no answer: the output would lack their rows.
+
+        Raises:
+            StoreError: says how many they are.
+        """
+        if self._waiting:
+            missing = [task.number for task in self._waiting if task.number not in self._found]
+            raise StoreError(
+                "the job ended without the results of all tasks", expected=f"{count(self._total, 'task')}",
+                found=f"no result of {count(len(missing), 'task')}, the first of them number {missing[0]}",
+                advice="Report this as a bug. Nothing was published, and the finished tasks are kept.",
+            )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Datasets of Ray Data, read and written."""

@@ -1,0 +1,1 @@
+"""Salvage and repair of damaged datasets."""

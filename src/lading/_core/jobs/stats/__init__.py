@@ -1,0 +1,1 @@
+"""Statistics, info and the facts behind them."""

@@ -1,0 +1,95 @@
+"""Statistics of a dataset, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
+from typing import Any
+
+import pyarrow as pa
+
+from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.shards.iteration import materialise_parts, shard_batches
+from lading._core.dataset.shards.shards import Shards
+from lading._core.dataset.source.open import chosen_samples, open_shards, source_and_opening
+from lading._core.dataset.source.source import Source, listed_once
+from lading._core.formats.base import Scan
+from lading._core.jobs.engine.progress import OnProgress, Progress, reporting_passes
+from lading._core.jobs.engine.progress_bars import shown_progress
+from lading._core.jobs.engine.read_task import NO_DIGESTS, Look, OnRead
+from lading._core.jobs.engine.reading import Reading, look_at_shards
+from lading._core.jobs.stats.media_facts import MediaFacts
+from lading._core.jobs.stats.summaries import Summaries, is_read
+from lading._core.jobs.stats.values import Stats, stats_of
+from lading._core.processes.pickled import decode_value, encode_value
+from lading.errors import UsageError
+from lading.options import WorkerOptions
+
+__all__ = ["begin_stats", "dataset_stats"]
+
+_MAX_ROWS, _MAX_BYTES = 16_384, 64 << 20
+_TOP = 10
+
+
+def dataset_stats(
+    source: Source | Dataset,
+    *,
+    top: int = _TOP,
+    workers: int | None = None,
+    executor: str | Executor | None = None,
+    address: str | None = None,
+    on_progress: OnProgress | None = None,
+    progress: bool = True,
+    **opening: Any,
+) -> Stats:
+    """Return statistics of a dataset; see `Dataset.stats`. `opening` are the other arguments of `lading.open`."""
+    if top < 0:
+        raise UsageError("top must be 0 or more", found=f"top={top}")
+    source = source if isinstance(source, Dataset) else listed_once(source)
+    with (
+        open_shards(source, **opening) as dataset,
+        shown_progress("reading", on_progress, progress=progress) as report,
+        reporting_passes(dataset, report),
+    ):
+        found, chosen = Summaries(dataset.view), chosen_samples(source, dataset)
+        if chosen is not None:
+            batches = (portion.batch for portion in chosen.portions(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES))
+            for size in _add_all(dataset, batches, found):
+                if report is not None:
+                    report(Progress(0, len(dataset.listing), found.samples, size))
+            return stats_of(found, top)
+        sharing = WorkerOptions(workers=workers, executor=executor, address=address)
+        reading = Reading(begin_stats, *source_and_opening(source, opening), sharing=sharing)
+        shards = range(len(dataset.listing))
+        for told in look_at_shards(
+            dataset, begin_stats(dataset), reading, shards, on_digests=lambda _: None, on_progress=report
+        ):
+            found.merge(decode_value(told["summaries"]))
+        dataset.bad.refuse_all(len(dataset.listing))
+        return stats_of(found, top)
+
+
+def begin_stats(dataset: Shards) -> Look:
+    """Return what `dataset_stats` does with shards: each has summaries of its own, so that workers change nothing."""
+
+    def look(shards: Iterable[int], on_read: OnRead) -> Iterator[dict[str, Any]]:
+        for shard in shards:
+            found, samples, size = Summaries(dataset.view, shard), 0, 0
+            batches = shard_batches(dataset, shard, Scan(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True))
+            for total in _add_all(dataset, batches, found):
+                on_read(NO_DIGESTS, found.samples - samples, total - size)
+                samples, size = found.samples, total
+            yield {"summaries": encode_value(found, {})}
+
+    return look
+
+
+def _add_all(dataset: Shards, batches: Iterator[pa.RecordBatch], found: Summaries) -> Iterator[int]:
+    """Add batches to summaries; gives the bytes so far after each."""
+    add_media = MediaFacts(dataset.fetcher)
+    for batch in batches:
+        read = [one.name for one in batch.schema if is_read(one)]
+        for part in materialise_parts(dataset, batch, _MAX_BYTES, columns=read) if read else [batch]:
+            found.add(part, add_media)
+            yield found.size_bytes
+        dataset.release()

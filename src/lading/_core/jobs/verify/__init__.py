@@ -1,0 +1,1 @@
+"""Verify, digest, diff and doctor: is a dataset what it says."""
