@@ -81,9 +81,11 @@ class Threads:
     def stop(self) -> None:
         """Cancel the tasks that have not begun, and end those that run before their next function (`Running`).
 
-        Nobody waits for the threads.
+        Nobody waits for the threads. A second call does nothing: it may come when Python has cleared this module.
         """
         with self._lock:
+            if self._tasks.stopped:
+                return
             self._tasks.stopped = True
         with suppress(Empty):
             while (task := self._tasks.queue.get_nowait()) is not None:
@@ -104,8 +106,7 @@ class Threads:
         self.stop()
 
     def __del__(self) -> None:
-        if not self._tasks.stopped:
-            self.stop()
+        self.stop()
 
 
 class Running:
