@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lading._core.formats.base import ShardFile, parse_options
+from lading._core.formats.base import ShardFile
+from lading._core.formats.format import parse_options
 from lading._core.formats.registry import all_formats, get_format
 from lading._core.storage.memory import MemoryStore
 from lading.errors import UsageError

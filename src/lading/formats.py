@@ -1,17 +1,7 @@
 """The contract of a format: what a package implements to add one, and the registry."""
 
-from lading._core.formats.base import (
-    DEFAULT_SCAN,
-    Format,
-    FormatInfo,
-    NoOptions,
-    Scan,
-    ShardFacts,
-    ShardFile,
-    ShardReader,
-    ShardWriter,
-    Written,
-)
+from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardFacts, ShardFile, ShardReader, ShardWriter
+from lading._core.formats.format import Format, FormatInfo, NoOptions, Written
 from lading._core.formats.registry import (
     format_names,
     get_format,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from lading._core.cli.formats import OptionDoc, option_docs
-from lading._core.formats.base import NoOptions
+from lading._core.formats.format import NoOptions
 from lading._core.formats.webdataset.reader import ReadOptions
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lading._core.formats.base import AnyFormat, ShardFile
+from lading._core.formats.base import ShardFile
 from lading._core.formats.csv.format import FORMAT as CSV
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.jsonl.format import FORMAT as JSONL
 from lading._core.storage.local import LocalStore
 from lading.errors import DataError

@@ -24,18 +24,8 @@ import lading
 from lading._core.arrow import views
 from lading._core.arrow.references import FileEntry, make_refs, with_files
 from lading._core.formats import registry
-from lading._core.formats.base import (
-    DEFAULT_SCAN,
-    AnyFormat,
-    Format,
-    FormatInfo,
-    NoOptions,
-    Scan,
-    ShardFacts,
-    ShardFile,
-    ShardReader,
-    ShardWriter,
-)
+from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardFacts, ShardFile, ShardReader, ShardWriter
+from lading._core.formats.format import AnyFormat, Format, FormatInfo, NoOptions
 from lading._core.storage.base import Sink
 from lading._core.storage.memory import MemoryStore
 from lading.errors import CorruptShard, Unrepresentable, UsageError

@@ -14,7 +14,8 @@ import numpy as np
 import orjson
 
 from lading._core.content.media_files import open_image
-from lading._core.formats.base import ShardFile, parse_options
+from lading._core.formats.base import ShardFile
+from lading._core.formats.format import parse_options
 from lading._core.formats.mds.format import Entry, EntryFile, MdsReader, ReadOptions, parse_entry, read_mds_index
 from lading._core.storage.local import LocalStore
 from lading.compat.reader import FileInfo, Reader, entry_arguments

@@ -23,7 +23,9 @@ import pytest
 from lading._core.arrow import views
 from lading._core.arrow.references import CODECS, FileEntry, files_of, is_ref, unpack
 from lading._core.codecs import decode_range, stream_decoder
-from lading._core.formats.base import AnyFormat, Level, Scan, ShardFacts, ShardFile, ShardReader
+from lading._core.formats.base import Scan, ShardFacts, ShardFile, ShardReader
+from lading._core.formats.findings import Level
+from lading._core.formats.format import AnyFormat
 from lading._core.storage.base import Store
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.wrappers import CountingStore

@@ -15,7 +15,8 @@ from arrow_files import arrow_bytes
 from lading._core.arrow.references import FILES_KEY, FileEntry, RefType, with_files
 from lading._core.features.types import ClassLabel, Image, with_feature
 from lading._core.formats.arrow.format import FORMAT, ArrowReader
-from lading._core.formats.base import AnyFormat, Scan, ShardFacts, ShardFile
+from lading._core.formats.base import Scan, ShardFacts, ShardFile
+from lading._core.formats.format import AnyFormat
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.wrappers import CountingStore
 from lading.errors import SchemaMismatch, Unrepresentable, UsageError

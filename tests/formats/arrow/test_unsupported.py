@@ -16,7 +16,8 @@ import pytest
 
 from arrow_files import arrow_bytes
 from lading._core.formats.arrow.format import FORMAT as ARROW
-from lading._core.formats.base import AnyFormat, ShardFile
+from lading._core.formats.base import ShardFile
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.parquet.format import FORMAT as PARQUET
 from lading._core.storage.memory import MemoryStore
 from lading.errors import CorruptShard, DataError

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from lading._core.arrow.references import RefType
-from lading._core.formats.base import AnyFormat
 from lading._core.formats.csv.format import FORMAT
+from lading._core.formats.format import AnyFormat
 from lading.testing.format import FormatTests
 
 

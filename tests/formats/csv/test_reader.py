@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 
 from cost import costs_at_most
 from lading._core.formats import text_lines
-from lading._core.formats.base import Level, Scan, ShardFile
+from lading._core.formats.base import Scan, ShardFile
 from lading._core.formats.csv import recover
 from lading._core.formats.csv.format import FORMAT, CsvReader
 from lading._core.formats.csv.reader import OTHER_DELIMITER, UNENDED
+from lading._core.formats.findings import Level
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.wrappers import CountingStore
 from lading.errors import CorruptShard, DuplicateField, LadingError, LimitExceeded, SchemaMismatch, UsageError

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from lading._core.arrow.references import RefType
-from lading._core.formats.base import AnyFormat
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.mds.format import FORMAT
 from lading.testing.format import FormatTests
 

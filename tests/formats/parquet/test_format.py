@@ -18,7 +18,8 @@ import pytest
 from lading._core.arrow.references import FILES_KEY, FileEntry, RefType, with_files
 from lading._core.arrow.views import from_ranges
 from lading._core.features.types import Image, with_feature
-from lading._core.formats.base import AnyFormat, Scan, ShardFacts, ShardFile
+from lading._core.formats.base import Scan, ShardFacts, ShardFile
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.parquet.format import FORMAT, ParquetReader
 from lading._core.storage.local import LocalStore
 from lading._core.storage.memory import MemoryStore

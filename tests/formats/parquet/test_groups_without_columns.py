@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lading._core.formats.base import Level, Scan, ShardFile
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.findings import Level
 from lading._core.formats.parquet.format import FORMAT, ParquetReader
 from lading._core.storage.memory import MemoryStore
 from lading.errors import Unrepresentable

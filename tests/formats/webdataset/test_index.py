@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from golden_cases import Golden
-from lading._core.formats.base import ListedShard, ShardFacts, ShardFile
+from lading._core.formats.base import ShardFacts, ShardFile
+from lading._core.formats.dataset_index import ListedShard
 from lading._core.formats.webdataset.format import FORMAT
 from lading._core.storage.local import LocalStore
 from lading._core.storage.memory import MemoryStore

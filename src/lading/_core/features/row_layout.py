@@ -31,7 +31,7 @@ from lading._core.features.types import Image, feature_of
 __all__ = ["ITEMS", "SAMPLES", "RowLayout", "row_layout"]
 
 if TYPE_CHECKING:
-    from lading._core.formats.base import FormatInfo
+    from lading._core.formats.format import FormatInfo
 
 _Numbers = TypeVar("_Numbers", int, NDArray[np.int64])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lading._core.formats.base import Finding
+from lading._core.formats.findings import Finding
 from lading._core.units import format_bytes
 
 __all__ = ["NEAR_BYTES", "large_strings", "large_unit"]

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading._core.formats.base import DEFAULT_SCAN, Finding, SampleReader, Scan, ShardReader
+from lading._core.formats.base import DEFAULT_SCAN, SampleReader, Scan, ShardReader
+from lading._core.formats.findings import Finding
 from lading._core.interleaved.image_lists import FIRST_DOCUMENTS, ImageLists, may_hold_lists
 from lading.options import InterleavedOptions
 

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading._core.formats.base import DEFAULT_SCAN, Change, Finding, Scan
+from lading._core.formats.base import DEFAULT_SCAN, Change, Scan
+from lading._core.formats.findings import Finding
 from lading._core.interleaved.base import View
 from lading._core.interleaved.image_lists import ImageLists
 from lading.errors import errors_at

@@ -30,7 +30,8 @@ from lading._core.features.items import (
     sample_starts,
     split_rows,
 )
-from lading._core.formats.base import DEFAULT_SCAN, Finding, Scan, ShardReader
+from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardReader
+from lading._core.formats.findings import Finding
 from lading._core.interleaved.absent_fields import warn_absent_fields
 from lading._core.interleaved.base import View, documents_at_once
 from lading._core.interleaved.references import Followed, Follower

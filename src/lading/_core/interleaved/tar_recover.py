@@ -15,7 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arrow.text_checks import is_utf8
-from lading._core.formats.base import AnyFormat, FoundMembers, Recovered, ShardFile, map_file
+from lading._core.formats.base import FoundMembers, Recovered, ShardFile, map_file
+from lading._core.formats.format import AnyFormat
 from lading._core.interleaved.tar_members import Members, document_of, id_field_of, refuse_names, sample_ids
 from lading._core.interleaved.tar_rows import Window, make_rows
 from lading._core.storage.base import MappedFile

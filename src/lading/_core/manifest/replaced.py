@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from lading._core.formats.base import FormatInfo
+from lading._core.formats.format import FormatInfo
 from lading._core.formats.registry import all_formats
 from lading._core.manifest.hugging_face import DATA_FILES_NAME
 from lading._core.manifest.values import FOLDER, MANIFEST_NAME

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from lading._core.features.row_layout import RowLayout, row_layout
-from lading._core.formats.base import AnyFormat
+from lading._core.formats.format import AnyFormat
 from lading._core.interleaved.tar_writer import Roles
 
 __all__ = ["CHECKSUMS", "OnDuplicateId", "ShardKind"]

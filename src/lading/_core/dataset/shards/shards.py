@@ -30,15 +30,9 @@ from lading._core.dataset.source.manifest_options import manifest_options, schem
 from lading._core.dataset.source.source import Listing
 from lading._core.features.row_layout import RowLayout, row_layout
 from lading._core.features.types import Feature
-from lading._core.formats.base import (
-    AnyFormat,
-    Finding,
-    Level,
-    RowFilter,
-    SampleReader,
-    ShardFile,
-    Stretch,
-)
+from lading._core.formats.base import RowFilter, SampleReader, ShardFile, Stretch
+from lading._core.formats.findings import Finding, Level
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.index_json import POINTER_BYTES, refuse_pointer
 from lading._core.interleaved.base import View
 from lading._core.interleaved.mapped import MappedView

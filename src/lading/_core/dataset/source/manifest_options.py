@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lading._core.features.items import RESERVED
 from lading._core.features.row_layout import ITEMS, row_layout
-from lading._core.formats.base import AnyFormat
+from lading._core.formats.format import AnyFormat
 from lading._core.interleaved.tar import column_name, field_name
 from lading._core.manifest.values import Manifest
 from lading._core.storage.roots import StoredRoots

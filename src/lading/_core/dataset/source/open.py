@@ -45,8 +45,9 @@ from lading._core.dataset.source.source import (
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.transform.concat import Parts
 from lading._core.features.natural import has_items, list_of_member
-from lading._core.formats.base import AnyFormat, ShardFile
+from lading._core.formats.base import ShardFile
 from lading._core.formats.documents import is_documents
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.hive_partitions import WITHOUT_PARTITIONS
 from lading._core.formats.registry import find_format, get_format
 from lading._core.interleaved.open import detect_view

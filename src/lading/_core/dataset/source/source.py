@@ -38,7 +38,8 @@ from lading._core.dataset.source.foreign import (
 )
 from lading._core.dataset.source.hub_configs import CARD, HubConfig, choose_config, read_configs
 from lading._core.dataset.source.split_names import splits_of_names
-from lading._core.formats.base import AnyFormat, ListedShard, SplitList
+from lading._core.formats.dataset_index import ListedShard, SplitList
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.hive_partitions import partitions_of
 from lading._core.formats.index_json import load_index, refuse_pointer, several_splits
 from lading._core.formats.registry import all_formats, get_format

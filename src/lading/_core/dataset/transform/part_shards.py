@@ -23,7 +23,8 @@ from lading._core.dataset.steps.base import Step
 from lading._core.dataset.transform.part_columns import columns_of_parts
 from lading._core.dataset.transform.part_views import Columns, PartColumns, StepsView
 from lading._core.features.items import without_source
-from lading._core.formats.base import Format, FormatInfo, Scan, ShardFile, ShardReader
+from lading._core.formats.base import Scan, ShardFile, ShardReader
+from lading._core.formats.format import Format, FormatInfo
 from lading._core.formats.registry import find_format, get_format, register
 from lading._core.interleaved.base import View
 from lading._core.interleaved.mapped import MappedView

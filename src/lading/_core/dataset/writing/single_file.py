@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading._core.codecs import unpacked_name
-from lading._core.formats.base import AnyFormat
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.registry import all_formats
 from lading._core.pipeline.shard_kind import ShardKind
 from lading._core.storage.base import Store, has_file

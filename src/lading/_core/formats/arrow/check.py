@@ -40,7 +40,8 @@ from lading._core.formats.arrow.index import (
 from lading._core.formats.arrow.listed import check_footer
 from lading._core.formats.arrow.places import arrays_of
 from lading._core.formats.arrow.reader import ArrowReader, ReadOptions
-from lading._core.formats.base import Finding, Level, Scan, ShardFile
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.findings import Finding, Level
 from lading._core.formats.index_json import as_text
 from lading._core.formats.layout_findings import NEAR_BYTES, large_strings, large_unit
 from lading._core.storage.base import Store

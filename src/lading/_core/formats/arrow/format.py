@@ -37,19 +37,10 @@ from lading._core.formats.arrow.reader import ArrowReader, ReadOptions
 from lading._core.formats.arrow.recover import recover_messages
 from lading._core.formats.arrow.schema import check_schema, given_schema, stored_schema
 from lading._core.formats.arrow.writer import ArrowWriter, WriteOptions
-from lading._core.formats.base import (
-    Finding,
-    Format,
-    FormatInfo,
-    Level,
-    ListedShard,
-    Recovered,
-    ShardFacts,
-    ShardFile,
-    SplitList,
-    Written,
-    map_file,
-)
+from lading._core.formats.base import Recovered, ShardFacts, ShardFile, map_file
+from lading._core.formats.dataset_index import ListedShard, SplitList
+from lading._core.formats.findings import Finding, Level
+from lading._core.formats.format import Format, FormatInfo, Written
 from lading._core.storage.base import FileInfo, Sink, Store
 from lading.limits import DEFAULT_LIMITS, Limits
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lading._core.arrow.ipc import CONTINUED, DICTIONARY, MOST_START_BYTES, ROWS, SCHEMA, Message, start_of_file
 from lading._core.formats.arrow.blocks import Block, Blocks, next_message
-from lading._core.formats.base import Finding
+from lading._core.formats.findings import Finding
 from lading.errors import CorruptShard
 
 __all__ = ["check_footer", "schema_at_head", "unlisted_messages"]

@@ -31,9 +31,11 @@ import pyarrow as pa
 
 from lading._core.arrow.views import is_text
 from lading._core.codecs import ENDINGS
-from lading._core.formats.base import Finding, Format, FormatInfo, Level, Recovered, ShardFile, Written, map_file
+from lading._core.formats.base import Recovered, ShardFile, map_file
 from lading._core.formats.csv.reader import UNENDED, CsvReader, ReadOptions
 from lading._core.formats.csv.writer import CsvWriter, WriteOptions
+from lading._core.formats.findings import Finding, Level
+from lading._core.formats.format import Format, FormatInfo, Written
 from lading._core.formats.text_lines import open_text, parse_delimiter, refuse_wide
 from lading._core.storage.base import Sink
 from lading._core.storage.stores import without_query

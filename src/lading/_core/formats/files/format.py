@@ -19,9 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lading._core.formats.base import Format, FormatInfo, ListedShard, NoOptions, ShardFile
+from lading._core.formats.base import ShardFile
+from lading._core.formats.dataset_index import ListedShard
 from lading._core.formats.files.listing import METADATA_NAMES, holds_media, list_files
 from lading._core.formats.files.reader import FilesReader, ReadOptions
+from lading._core.formats.format import Format, FormatInfo, NoOptions
 from lading._core.storage.base import FileInfo
 from lading.errors import UsageError
 

@@ -19,7 +19,7 @@ import orjson
 
 from lading._core.features.items import KEY, split_rows
 from lading._core.features.types import Audio, Image, Video, kind_of_extension
-from lading._core.formats.base import ListedShard
+from lading._core.formats.dataset_index import ListedShard
 from lading._core.storage.base import FileInfo
 from lading.errors import DuplicateField, StoreError, UsageError
 

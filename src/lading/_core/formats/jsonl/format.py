@@ -34,7 +34,8 @@ from lading._core.arrow.json_columns import is_nested_json
 from lading._core.arrow.views import is_text
 from lading._core.codecs import ENDINGS
 from lading._core.features.types import Json, feature_of
-from lading._core.formats.base import Format, FormatInfo, Recovered, ShardFile
+from lading._core.formats.base import Recovered, ShardFile
+from lading._core.formats.format import Format, FormatInfo
 from lading._core.formats.jsonl.base64_values import becomes_base64
 from lading._core.formats.jsonl.reader import JSON_NAMES, JsonlReader, ReadOptions, is_json_name
 from lading._core.formats.jsonl.writer import JsonlWriter, WriteOptions, check_schema

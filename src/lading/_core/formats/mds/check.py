@@ -14,7 +14,8 @@ from contextlib import closing
 
 import orjson
 
-from lading._core.formats.base import Finding, Level, ShardFile
+from lading._core.formats.base import ShardFile
+from lading._core.formats.findings import Finding, Level
 from lading._core.formats.mds.index import meta_name, parse_entry
 from lading._core.formats.mds.reader import MdsReader, ReadOptions, parse_object, same_bytes
 from lading.errors import CorruptShard, DataError, NotFound, SidecarMismatch, StoreError

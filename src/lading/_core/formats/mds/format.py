@@ -30,20 +30,10 @@ from typing import Any
 import pyarrow as pa
 
 from lading._core.features.row_layout import row_layout
-from lading._core.formats.base import (
-    Finding,
-    Format,
-    FormatInfo,
-    JoinedIndex,
-    Level,
-    ListedShard,
-    Recovered,
-    ShardFacts,
-    ShardFile,
-    Written,
-    map_file,
-    two_sinks,
-)
+from lading._core.formats.base import Recovered, ShardFacts, ShardFile, map_file, two_sinks
+from lading._core.formats.dataset_index import JoinedIndex, ListedShard
+from lading._core.formats.findings import Finding, Level
+from lading._core.formats.format import Format, FormatInfo, Written
 from lading._core.formats.mds.check import check_shard, find_compressed_copy
 from lading._core.formats.mds.files import WriteOptions, files_named, joined_entries, named, save_index, write_index
 from lading._core.formats.mds.index import (

@@ -6,7 +6,8 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from lading._core.formats.base import ListedShard, ShardFile
+from lading._core.formats.base import ShardFile
+from lading._core.formats.dataset_index import ListedShard
 from lading._core.formats.index_json import as_text
 from lading._core.formats.mds.index import COMPRESSIONS, INDEX_NAME, KINDS, META, meta_name, parse_config
 from lading._core.formats.mds.reader import read_meta

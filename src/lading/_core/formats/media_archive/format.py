@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lading._core.formats.base import Format, FormatInfo, Recoverable, Recovered, ShardFile, Written, two_sinks
+from lading._core.formats.base import Recoverable, Recovered, ShardFile, two_sinks
 from lading._core.formats.documents import is_documents
+from lading._core.formats.format import Format, FormatInfo, Written
 from lading._core.formats.media_archive.reader import MediaArchiveReader, ReadOptions, documents_format
 from lading._core.formats.media_archive.recover import doubtful_documents
 from lading._core.formats.media_archive.writer import MediaArchiveWriter, WriteOptions

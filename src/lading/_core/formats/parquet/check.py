@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading._core.formats.base import Finding, Level, ShardFile
+from lading._core.formats.base import ShardFile
+from lading._core.formats.findings import Finding, Level
 from lading._core.formats.layout_findings import large_strings, large_unit
 from lading._core.formats.parquet.footer import Footer, count_errors, read_footer, read_page_facts
 from lading._core.formats.parquet.input import Input, damage, open_input

@@ -29,7 +29,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading._core.formats.base import ListedShard, Scan, ShardFile
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.dataset_index import ListedShard
 from lading._core.formats.parquet.deletion_vectors import check_vector, roaring, vector_file
 from lading._core.formats.parquet.delta_types import name_in_log, table_schema
 from lading._core.formats.parquet.footer import read_footer

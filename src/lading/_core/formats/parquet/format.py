@@ -45,16 +45,10 @@ from lading._core.features.huggingface import (
     left_out,
     media_schema,
 )
-from lading._core.formats.base import (
-    Finding,
-    Format,
-    FormatInfo,
-    Level,
-    ListedShard,
-    Recovered,
-    ShardFile,
-    Written,
-)
+from lading._core.formats.base import Recovered, ShardFile
+from lading._core.formats.dataset_index import ListedShard
+from lading._core.formats.findings import Finding, Level
+from lading._core.formats.format import Format, FormatInfo, Written
 from lading._core.formats.parquet.check import check_shard
 from lading._core.formats.parquet.delta_log import is_log, list_table, schema_of_table
 from lading._core.formats.parquet.delta_rows import DeltaReader

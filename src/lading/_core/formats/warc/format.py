@@ -25,7 +25,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from lading._core.formats.base import Format, FormatInfo, NoOptions, Recovered, ShardFile, map_file
+from lading._core.formats.base import Recovered, ShardFile, map_file
+from lading._core.formats.format import Format, FormatInfo, NoOptions
 from lading._core.formats.warc.reader import WarcShardReader
 from lading._core.formats.warc.recover import recover_records
 

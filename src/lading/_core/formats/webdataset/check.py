@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from lading._core.features.row_layout import row_layout
-from lading._core.formats.base import Finding, Level, ShardFile
+from lading._core.formats.base import ShardFile
+from lading._core.formats.findings import Finding, Level
 from lading._core.formats.webdataset.header_walk import RETURNING, Pass
 from lading._core.formats.webdataset.index import read_idx, sidecar_path
 from lading._core.formats.webdataset.pieces import Pieces, in_pieces, pieces_by_headers, pieces_by_index

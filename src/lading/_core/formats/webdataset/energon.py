@@ -24,7 +24,7 @@ import numpy as np
 import orjson
 
 from lading._core.content.yaml_text import parse_yaml
-from lading._core.formats.base import ListedShard, SplitList
+from lading._core.formats.dataset_index import ListedShard, SplitList
 from lading._core.formats.index_json import load_index
 from lading._core.formats.webdataset.index import inside, sidecar_path
 from lading._core.storage.base import FileInfo, Store, write_file

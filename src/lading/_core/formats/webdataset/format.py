@@ -34,20 +34,10 @@ from lading._core.arrow.views import is_bytes, is_text
 from lading._core.codecs import ENDINGS, sniff_wrap, stream_decoder
 from lading._core.content.media_lists import members_schema
 from lading._core.features.types import Json, feature_of
-from lading._core.formats.base import (
-    Finding,
-    Format,
-    FormatInfo,
-    Level,
-    ListedShard,
-    Recovered,
-    ShardFacts,
-    ShardFile,
-    ShardReader,
-    SplitList,
-    Written,
-    map_file,
-)
+from lading._core.formats.base import Recovered, ShardFacts, ShardFile, ShardReader, map_file
+from lading._core.formats.dataset_index import ListedShard, SplitList
+from lading._core.formats.findings import Finding, Level
+from lading._core.formats.format import Format, FormatInfo, Written
 from lading._core.formats.mapped import selected_rows
 from lading._core.formats.webdataset.check import check_shard, find_sidecar
 from lading._core.formats.webdataset.energon import (

@@ -19,7 +19,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from lading._core.formats.base import ListedShard, ShardFacts
+from lading._core.formats.base import ShardFacts
+from lading._core.formats.dataset_index import ListedShard
 from lading._core.formats.index_json import load_index
 from lading._core.formats.webdataset.headers import BLOCK
 from lading._core.storage.base import Store, write_file

@@ -26,7 +26,8 @@ from lading._core.dataset.transform.row_filters import row_filter_of
 from lading._core.dataset.transform.sample_functions import FIRST_OF_SHARD
 from lading._core.dataset.transform.transform import Transform
 from lading._core.dataset.writing.outcomes import Outcomes, failed_rows
-from lading._core.formats.base import AnyFormat, Scan, Stretch
+from lading._core.formats.base import Scan, Stretch
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.registry import get_format
 from lading._core.jobs.convert.spec import Conversion
 from lading._core.jobs.engine.progress import Tally

@@ -29,7 +29,8 @@ from lading._core.features.natural import (
 )
 from lading._core.features.row_layout import row_layout
 from lading._core.features.stored_values import is_payload
-from lading._core.formats.base import AnyFormat, Scan
+from lading._core.formats.base import Scan
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.base import View
 from lading._core.interleaved.tar import column_name, field_name

@@ -10,7 +10,7 @@ from lading._core.content.digests import DatasetDigest, undigested
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.features.natural import is_media_list, natural_schema
 from lading._core.features.types import Video, feature_of
-from lading._core.formats.base import AnyFormat
+from lading._core.formats.format import AnyFormat
 from lading._core.jobs.convert.conversion_job import ConversionJob
 from lading._core.jobs.convert.spec import Conversion
 from lading._core.jobs.verify.digest import dataset_digest

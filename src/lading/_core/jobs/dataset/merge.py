@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from lading._core.dataset.source.source import claimed_by, is_hidden, lists_of_splits
-from lading._core.formats.base import AnyFormat, ShardFacts
+from lading._core.formats.base import ShardFacts
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.registry import all_formats, get_format
 from lading._core.manifest import values as mf
 from lading._core.manifest.commit import find_destination

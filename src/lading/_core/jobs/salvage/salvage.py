@@ -24,7 +24,8 @@ from lading._core.dataset.shards.shards import Shards, options_like
 from lading._core.dataset.source.open import counts_hold, of_split
 from lading._core.dataset.source.source import Source, listed_once, named_folders
 from lading._core.dataset.writing.writer import DatasetWriter
-from lading._core.formats.base import AnyFormat, Scan, ShardFile
+from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.registry import get_format
 from lading._core.jobs.convert.converter import bounded_options, refuse_unknown
 from lading._core.jobs.convert.plan import as_members, make_plan, refuse_inside

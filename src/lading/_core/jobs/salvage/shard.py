@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from lading._core.arrow.views import present
 from lading._core.features.items import METADATA_POSITION, sample_starts, samples_with
 from lading._core.features.row_layout import row_layout
-from lading._core.formats.base import AnyFormat, Level, Recoverable, Recovered, Scan, ShardFile, ShardReader
+from lading._core.formats.base import Recoverable, Recovered, Scan, ShardFile, ShardReader
+from lading._core.formats.findings import Level
+from lading._core.formats.format import AnyFormat
 from lading._core.interleaved.base import View
 from lading._core.interleaved.open import detect_view, open_view, recover_shard, stored_errors
 from lading._core.interleaved.references import Follower

@@ -35,7 +35,8 @@ from lading._core.dataset.source.source import (
     source_names,
     with_partitions,
 )
-from lading._core.formats.base import AnyFormat, ListedShard
+from lading._core.formats.dataset_index import ListedShard
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.index_json import several_splits
 from lading._core.formats.registry import all_formats, find_format, get_format
 from lading._core.manifest import values as mf

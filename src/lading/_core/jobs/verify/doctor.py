@@ -15,7 +15,7 @@ from lading._core.dataset.dataset import Dataset
 from lading._core.dataset.shards.shards import Shards, layout_findings
 from lading._core.dataset.source.open import open_shards, source_and_opening
 from lading._core.dataset.source.source import Source
-from lading._core.formats.base import Finding
+from lading._core.formats.findings import Finding
 from lading._core.jobs.convert.tasks import shard_sizes
 from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.engine.progress_bars import shown_progress

@@ -11,7 +11,7 @@ import orjson
 from lading._core.codecs import new_hash
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.source.source import read_head
-from lading._core.formats.base import ListedFile, ListedShard
+from lading._core.formats.dataset_index import ListedFile, ListedShard
 from lading._core.formats.registry import all_formats, get_format
 from lading._core.manifest.values import FOLDER
 from lading._core.storage.stores import Stores, resolve

@@ -24,7 +24,8 @@ from lading._core.dataset.shards.bad_shards import is_bad_shard
 from lading._core.dataset.shards.sample_digests import batch_digests, digests_of, shard_content
 from lading._core.dataset.shards.shards import Shards
 from lading._core.features.items import KEY
-from lading._core.formats.base import Level, ShardFile
+from lading._core.formats.base import ShardFile
+from lading._core.formats.findings import Level
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.open import stored_errors
 from lading._core.jobs.engine.read_task import NO_DIGESTS, Look, OnRead
