@@ -43,6 +43,13 @@ def test_opening_lists_once(far: CountingStore, source: str | list[str]) -> None
     assert far.requests["get_ranges"] <= 5
 
 
+def test_the_shard_that_shows_the_view_is_opened_once(far: CountingStore) -> None:
+    dataset = lading.open(NAMES[:1], stores=Stores({"memory://": far}))
+    opened = far.requests["get_ranges"]
+    assert dataset.schema.names == ["__key__", "txt"]
+    assert far.requests["get_ranges"] == opened + 1  # the headers
+
+
 @pytest.mark.soak
 def test_reading_asks_for_no_head_of_a_shard(far: CountingStore) -> None:
     dataset = lading.open("memory://many", stores=Stores({"memory://": far}))

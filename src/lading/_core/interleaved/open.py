@@ -58,6 +58,7 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     interleaved: InterleavedOptions,
     schema: pa.Schema | None = None,
     members: pa.Schema | None = None,
+    reader: ShardReader | None = None,
 ) -> View:
     """Open one shard as one of `VIEWS`.
 
@@ -71,11 +72,12 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
         interleaved: names of fields and policies for interleaved data.
         schema: schema of the rows, if their writer stored it.
         members: meaning of the members of tars, if known; names have the case in which they are written.
+        reader: an open reader of the shard with these options, in which `detect_view` has looked; None opens one.
     """
     of_items = row_layout(view).has_items
     if not of_items and members is None and schema is not None:
         source = replace(source, stored_schema=schema)
-    reader, rows = fmt.open(source, fmt.options_for(source, options)), source.rows
+    reader, rows = reader or fmt.open(source, fmt.options_for(source, options)), source.rows
     if rows is not None and reader.select(rows):
         rows = None
     packed = _packed_rows(reader) if of_items and reader.member_reader is None else None

@@ -30,13 +30,13 @@ from lading._core.dataset.source.manifest_options import manifest_options, schem
 from lading._core.dataset.source.source import Listing
 from lading._core.features.row_layout import RowLayout, row_layout
 from lading._core.features.types import Feature
-from lading._core.formats.base import RowFilter, SampleReader, ShardFile, Stretch
+from lading._core.formats.base import RowFilter, SampleReader, ShardFile, ShardReader, Stretch
 from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.index_json import POINTER_BYTES, refuse_pointer
 from lading._core.interleaved.base import View
 from lading._core.interleaved.mapped import MappedView
-from lading._core.interleaved.open import open_view
+from lading._core.interleaved.open import detect_view, open_view
 from lading._core.interleaved.references import Follower
 from lading._core.interleaved.typed import OtherTypes, retyped
 from lading._core.manifest.files import ShardTables
@@ -179,6 +179,7 @@ class Shards:
         self.replacements: dict[int, ShardFile] = {}
         self.getters: dict[int, Getter] = {}
         self._views = OpenViews()
+        self._detected: tuple[ShardFile, ShardReader] | None = None
         self._infos: dict[int, FileInfo] = {}  # of open shards in stores with a cache
         self._detached: dict[int, tuple[View, FileInfo | None]] = {}
         self._detached_bytes = 0
@@ -304,6 +305,33 @@ class Shards:
 
     # Open shards
 
+    def detect_view(self, shard: int) -> str | None:
+        """Return the view that the first samples of a shard imply; None if undecided, as for an empty shard.
+
+        The open file serves `view_of`, if that opens the same shard next.
+        """
+        source, found = self.source(shard), None
+        reader = self.fmt.open(source, self.fmt.options_for(source, self.read_options))
+        try:
+            found = detect_view(reader, self.fetcher, source, self.interleaved)
+        finally:
+            self.fetcher.recent.clear()
+            if found is None:
+                reader.close()
+        if found is not None:
+            self._detected = source, reader
+            _bound_open_shards(self)
+        return found
+
+    def _take_detected(self, source: ShardFile | None = None) -> ShardReader | None:
+        """Return the reader of `detect_view`, if it is of this file; close that of another file."""
+        with self._lock:
+            (file, reader), self._detected = self._detected or (None, None), None
+        if reader is None or file is source:
+            return reader
+        reader.close()
+        return None
+
     def open_shard(self, shard: int) -> View:
         """A shard as a view; the last few stay open."""
         with self._lock:
@@ -358,11 +386,12 @@ class Shards:
     @property
     def num_open(self) -> int:
         """Number of shards that stay open."""
-        return len(self._views)
+        return len(self._views) + (self._detected is not None)
 
     def drop_oldest(self) -> None:
         """Drop the least recently used open shard, unless it is the only one."""
         with self._lock:
+            self._take_detected()
             if len(self._views) > 1:
                 # Not closed: another thread may be reading from it, and the last one to let go of it closes it.
                 oldest = self._views.pop_oldest()
@@ -381,9 +410,8 @@ class Shards:
     def indexed(self, shard: int) -> ShardFile:
         """A shard as formats open it, with its index where the manifest or the cache has it."""
         source = self.source(shard)
-        if shard in self.replacements:
-            return source
-        return replace(source, index=self.indexes.known(shard, source, self.index_kind))
+        index = None if shard in self.replacements else self.indexes.known(shard, source, self.index_kind)
+        return source if index is None else replace(source, index=index)
 
     @property
     def index_kind(self) -> str:
@@ -395,7 +423,7 @@ class Shards:
         with self.bad.advising(), self.identity.watching():
             view = open_view(
                 self.fmt, source, self.view, self.fetcher, self.follower, self.read_options, self.interleaved,
-                self.stored_schema, self.members,
+                self.stored_schema, self.members, reader=self._take_detected(source),
             )  # fmt: skip
             self.interleaved = view.settled(self.interleaved)
         if self.types is None:
@@ -443,9 +471,9 @@ class Shards:
         if view is None:
             source = self.source(shard)
             held = self.indexes.held(shard)
-            view = self.view_of(
-                source if shard in self.replacements else replace(source, index=held, range_hasher=range_hasher)
-            )
+            if shard not in self.replacements and not (held is None and range_hasher is None):
+                source = replace(source, index=held, range_hasher=range_hasher)
+            view = self.view_of(source)
         try:
             yield view
             self.counts.update(view.counts)
@@ -548,6 +576,7 @@ class Shards:
 
     def _close_views(self) -> None:
         with self._lock:
+            self._take_detected()
             self._views.close()
             self._detached.clear()
             self._detached_bytes = 0

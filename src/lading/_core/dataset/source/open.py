@@ -50,7 +50,6 @@ from lading._core.formats.documents import is_documents
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.hive_partitions import WITHOUT_PARTITIONS
 from lading._core.formats.registry import find_format, get_format
-from lading._core.interleaved.open import detect_view
 from lading._core.manifest import values as mf
 from lading._core.manifest.files import load_manifest
 from lading._core.manifest.values import Manifest
@@ -360,7 +359,7 @@ def _detect_view(shards: Shards) -> str | None:
     broken: LadingError | None = None
     for number in range(min(len(shards.listing), DETECT_SHARDS)):
         try:
-            found = _view_of(shards, number)
+            found = shards.detect_view(number)
         except (DataError, StoreError) as error:
             broken = broken or naming_salvage(error, shards.bad.source)
             continue
@@ -369,16 +368,6 @@ def _detect_view(shards: Shards) -> str | None:
     if broken is not None:
         raise broken
     return None
-
-
-def _view_of(shards: Shards, number: int) -> str | None:
-    source = shards.source(number)
-    reader = shards.fmt.open(source, shards.read_options)
-    try:
-        return detect_view(reader, shards.fetcher, source, shards.interleaved)
-    finally:
-        reader.close()
-        shards.fetcher.recent.clear()
 
 
 def _types(read: ReadOptions) -> pa.Schema | None:
