@@ -19,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from lading._core.arrow.batches import with_columns
-from lading._core.arrow.casts import cast, rebuilt
+from lading._core.arrow.casts import rebuilt
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import child_fields, is_bytes, is_text, join, with_child_fields
+from lading._core.features.casts import cast_column
 from lading._core.features.items import INTERLEAVED_SCHEMA, RESERVED, without_source
 from lading._core.features.types import FEATURE_KEY, ClassLabel, Feature, Sequence, Struct, feature_of
 from lading._core.units import count
@@ -31,7 +32,6 @@ from lading.options import SchemaPolicy
 __all__ = [
     "align_table",
     "as_text",
-    "cast_column",
     "reconcile_schema",
     "refuse_bare",
     "refuse_duplicate_names",
@@ -154,45 +154,6 @@ def _refuse_nulls(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, missin
     raise SchemaMismatch(
         "a null where none is allowed", column=field.name, row=row, expected=str(field.type), found="null"
     )
-
-
-def cast_column(column: Any, field: pa.Field) -> Any:
-    """Return a column in the type of a field. References and views stay where the field has bytes, references for text.
-
-    Raises:
-        SchemaMismatch: a value does not fit; names column, row and types.
-    """
-    kind = field.type
-    if column.type == kind or (is_ref(column.type) and (is_ref(kind) or _is_bytes(kind) or is_text(kind))):
-        return column  # text of files is cast after it was read: `as_text`
-    if pa.types.is_binary_view(column.type) and (is_ref(kind) or _is_bytes(kind)):
-        return column  # a cast would copy the payload that a view shares
-    if is_ref(kind) and _is_bytes(column.type):
-        return column
-    try:
-        return cast(column, kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        row = _first_failure(column, kind)
-        raise SchemaMismatch(
-            f"a value does not fit the column's type ({error})",
-            column=field.name,
-            row=row,
-            expected=str(kind),
-            found=f"{column.type} {str(column[row])[:40]}" if len(column) else str(column.type),
-        ) from None
-
-
-def _first_failure(column: Any, kind: pa.DataType) -> int:
-    """Return the first row that cannot be cast, by bisection."""
-    start, stop = 0, len(column)
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        try:
-            cast(column[start:middle], kind)
-            start = middle
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-            stop = middle
-    return start
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

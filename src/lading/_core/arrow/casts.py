@@ -14,9 +14,8 @@ accepted.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +29,9 @@ from lading._core.arrow.views import (
     child_fields,
     flattened,
     holds_dictionary,
+    is_bytes,
     is_list,
+    is_text,
     joins,
     listed_items,
     plain_type,
@@ -41,10 +42,12 @@ from lading._core.arrow.views import (
 )
 
 __all__ = [
+    "REFUSALS",
     "cast",
     "decoded",
     "decoded_type",
     "first_refused",
+    "hold_one_kind",
     "rebuilt",
     "registered",
     "unregistered",
@@ -53,8 +56,13 @@ __all__ = [
     "without_null_values",
 ]
 
+REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+"""Errors of `cast`."""
+
 _Column = TypeVar("_Column", pa.Array, pa.ChunkedArray)
+_Refused: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 _DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _LIST_VIEWS = (pa.ListViewType, pa.LargeListViewType)
 _WITH_OFFSETS = {
     pa.ListType: pa.ListArray,
@@ -88,17 +96,54 @@ def cast(column: _Column, kind: pa.DataType) -> _Column:
     return _cast_nested(column, kind) if nested else _cast_plain(column, kind)
 
 
-def first_refused(column: pa.Array, kind: pa.DataType) -> int:
-    """Return the first row that pyarrow refuses to cast, of a column that has one."""
-    return bisect_left(range(len(column)), 1, key=lambda row: _is_refused(column[: row + 1], kind))
+def first_refused(column: _Column, made: Callable[[_Column], object], refusals: _Refused = REFUSALS) -> int:
+    """Return the first row for which a function of a column raises, by bisection; each row is tried about twice.
+
+    Args:
+        column: a column for which the function raises.
+        made: the function.
+        refusals: its errors.
+    """
+    first, stop = 0, len(column)
+    while stop - first > 1:
+        middle = (first + stop) // 2
+        try:
+            made(column[first:middle])
+            first = middle
+        except refusals:
+            stop = middle
+    return first
 
 
-def _is_refused(column: pa.Array, kind: pa.DataType) -> bool:
-    try:
-        column.cast(kind)
-    except pa.ArrowInvalid:
+def hold_one_kind(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Return whether two types hold values of one kind, so that a cast keeps what they mean: numbers, text, bytes, ….
+
+    Nulls are of every kind.
+    """
+    if pa.types.is_null(kind):
         return True
-    return False
+    if isinstance(kind, _LISTS) and isinstance(other, _LISTS):
+        return hold_one_kind(kind.value_type, other.value_type)
+    if pa.types.is_struct(kind) and pa.types.is_struct(other):
+        same = [child.name for child in kind] == [child.name for child in other]
+        return same and all(hold_one_kind(one.type, two.type) for one, two in zip(kind, other, strict=True))
+    return _kind_of(kind) == _kind_of(other)
+
+
+def _kind_of(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return "time" if kind.tz is None else "time of a zone"
+    return next((name for name, belongs in _KINDS.items() if belongs(kind)), str(kind))
+
+
+_KINDS: dict[str, Callable[[pa.DataType], bool]] = {
+    "number": lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
+    "text": is_text,
+    "bytes": lambda kind: is_bytes(kind) or pa.types.is_fixed_size_binary(kind),
+    "duration": pa.types.is_duration,
+    "time of day": pa.types.is_time,
+    "decimal": pa.types.is_decimal,
+}
 
 
 def _cast_nested(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -231,11 +276,13 @@ def _refuse_null_items(column: pa.Array) -> None:
         raise pa.ArrowInvalid("a null where none is allowed")
 
 
-def decoded(column: pa.Array) -> pa.Array:
+def decoded(column: _Column) -> _Column:
     """Return the values of a dictionary column without dictionary, in their `plain_type`.
 
     pyarrow 26 cannot cast from dictionaries of lists, structs and views. Run ends are expanded: it cannot take them.
     """
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([decoded(chunk) for chunk in column.chunks], decoded_type(column.type))
     values = column.dictionary
     values = without_runs(values) if pa.types.is_run_end_encoded(values.type) else values
     return cast(values, decoded_type(column.type)).take(column.indices)

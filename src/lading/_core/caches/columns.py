@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lading._core.arrow.casts import cast, decoded, decoded_type
+from lading._core.arrow.casts import decoded
 from lading._core.arrow.types import array_of_values
-from lading._core.arrow.views import is_bytes, is_text
+from lading._core.arrow.views import is_text
+from lading._core.features.casts import cast_column, cast_labels
 from lading._core.features.types import (
     Array,
     Audio,
@@ -35,9 +35,9 @@ from lading._core.features.types import (
     encode,
     python_types,
 )
-from lading.errors import LadingError, Unrepresentable, WrongType
+from lading.errors import LadingError, SchemaMismatch, Unrepresentable, WrongType
 
-__all__ = ["Column", "Stored", "Values", "cast_column", "place_of"]
+__all__ = ["Column", "Stored", "Values", "place_of", "stored_column"]
 
 Values: TypeAlias = list[Any]
 
@@ -50,7 +50,6 @@ _READY: dict[type, frozenset[type]] = {
 """Types of values that are stored unchanged."""
 _LISTS = frozenset((list, tuple, type(None)))
 _COSTLY = (Image, Audio, Video, Array)
-_LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,55 +210,16 @@ def _weigh_any(value: Any) -> int:
     return sum(map(_weigh_any, value)) if isinstance(value, list) else len(value) if hasattr(value, "__len__") else 8
 
 
-def cast_column(column: Any, kind: pa.DataType, feature: Feature) -> Any:
-    """Return a column in the type of the cache, if that loses nothing."""
+def stored_column(column: Any, field: pa.Field, feature: Feature) -> Any:
+    """Return a column in the type of the cache, if that loses nothing. Raises Unrepresentable."""
+    plain = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if isinstance(feature, ClassLabel) and is_text(plain):
+        texts = decoded(column) if pa.types.is_dictionary(column.type) else column
+        numbers, unknown = cast_labels(texts, feature, field.type)
+        if unknown is not None:
+            feature.str2int(texts[unknown].as_py())
+        return numbers
     try:
-        if pa.types.is_dictionary(column.type):
-            return cast_column(_decoded(column), kind, feature)
-        if isinstance(feature, ClassLabel) and _family(column.type) == "text":
-            column = column.cast(pa.large_string())  # views cannot be looked up
-            codes = pc.index_in(column, pa.array(feature.names, column.type))
-            if codes.null_count > column.null_count:
-                [unknown] = column.filter(pc.and_(pc.is_null(codes), pc.is_valid(column))).slice(0, 1).to_pylist()
-                encode(feature, unknown)
-            return codes.cast(kind)
-        if _fits(column.type, kind):
-            return cast(column, kind)
-    except pa.ArrowException as error:
-        raise Unrepresentable("values that this column cannot hold", expected=str(kind), found=str(error)) from error
-    raise Unrepresentable("a column of another type", expected=str(kind), found=str(column.type))
-
-
-def _decoded(column: Any) -> Any:
-    if isinstance(column, pa.ChunkedArray):
-        return pa.chunked_array([decoded(chunk) for chunk in column.chunks], decoded_type(column.type))
-    return decoded(column)
-
-
-def _fits(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Return whether a successful cast between two types keeps the meaning; nulls become anything."""
-    if pa.types.is_null(kind):
-        return True
-    if isinstance(kind, _LIST_TYPES) and isinstance(other, _LIST_TYPES):
-        return _fits(kind.value_type, other.value_type)
-    if pa.types.is_struct(kind) and pa.types.is_struct(other):
-        same = [child.name for child in kind] == [child.name for child in other]
-        return same and all(_fits(one.type, two.type) for one, two in zip(kind, other, strict=True))
-    return _family(kind) == _family(other)
-
-
-def _family(kind: pa.DataType) -> str:
-    """Return the group of types within which a cast keeps the meaning."""
-    if pa.types.is_timestamp(kind):
-        return "time" if kind.tz is None else "time of a zone"
-    return next((name for name, belongs in _FAMILIES.items() if belongs(kind)), str(kind))
-
-
-_FAMILIES: dict[str, Callable[[pa.DataType], bool]] = {
-    "number": lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
-    "text": is_text,
-    "bytes": lambda kind: is_bytes(kind) or pa.types.is_fixed_size_binary(kind),
-    "duration": pa.types.is_duration,
-    "time of day": pa.types.is_time,
-    "decimal": pa.types.is_decimal,
-}
+        return cast_column(column, field, exact=True)
+    except SchemaMismatch as error:
+        raise Unrepresentable(error.message, expected=error.expected, found=error.found) from error

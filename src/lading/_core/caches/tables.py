@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading._core.arrow.casts import first_refused
 from lading._core.arrow.text_checks import is_checked, refuse_bad_values
-from lading._core.caches.columns import cast_column
+from lading._core.caches.columns import stored_column
 from lading._core.caches.layout import Features, schema_of
 from lading._core.caches.videos import wrong_cells
 from lading._core.features.encode import VIDEO_FIELDS
@@ -127,45 +128,26 @@ def _fitted(
             columns.append(pa.nulls(len(given), kind))
             continue
         with errors_at(column=name):
-            columns.append(_fitted_column(given.column(name), kind, features[name]))
+            columns.append(_fitted_column(given.column(name), stored, features[name]))
     return type(given).from_arrays(columns, schema=schema)
 
 
-def _fitted_column(column: Any, kind: pa.DataType, feature: Feature) -> Any:
+def _fitted_column(column: Any, field: pa.Field, feature: Feature) -> Any:
     """Return a column in the type of the cache, its values checked. Raises Unrepresentable, with the first bad row."""
+
+    def fitted(part: Any) -> Any:
+        found = stored_column(part, field, feature)
+        _check_values(found, feature)
+        return found
+
     try:
-        return _fit(column, kind, feature)
+        return fitted(column)
     except Unrepresentable:
-        row = _refused_row(column, kind, feature)
-        if row is not None:
-            with errors_at(row=row):
-                _fit(column.slice(row, 1), kind, feature)  # that names the error of this value
+        fitted(column[:0])  # which raises if no row fits, because of its type
+        row = first_refused(column, fitted, Unrepresentable)
+        with errors_at(row=row):
+            fitted(column[row : row + 1])  # which raises the error of this value
         raise
-
-
-def _fit(column: Any, kind: pa.DataType, feature: Feature) -> Any:
-    fitted = column if column.type == kind else cast_column(column, kind, feature)
-    _check_values(fitted, feature)
-    return fitted
-
-
-def _refused_row(column: Any, kind: pa.DataType, feature: Feature) -> int | None:
-    """Return the first bad row of a column; None if even zero rows fail. Checks each row about twice."""
-
-    def fits(first: int, count: int) -> bool:
-        try:
-            _fit(column.slice(first, count), kind, feature)
-        except Unrepresentable:
-            return False
-        return True
-
-    if not fits(0, 0):
-        return None
-    first, count = 0, len(column)
-    while count > 1:
-        half = count // 2
-        first, count = (first + half, count - half) if fits(first, half) else (first, half)
-    return first
 
 
 def _check_values(column: Any, feature: Feature) -> None:

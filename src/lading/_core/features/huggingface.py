@@ -27,6 +27,7 @@ from lading._core.arrow.byte_ranges import bitmap
 from lading._core.arrow.casts import cast, decoded, rebuilt
 from lading._core.arrow.types import arrow_type
 from lading._core.arrow.views import byte_lengths, child_fields, is_bytes, is_text, present, slices, with_child_fields
+from lading._core.features.casts import text_of_bytes
 from lading._core.features.encode import VIDEO_FIELDS
 from lading._core.features.items import is_interleaved_schema
 from lading._core.features.natural import is_media_list, known_feature
@@ -722,7 +723,7 @@ def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     elif kind == _MEDIA:
         found = _as_media(column)
     elif isinstance(kind, pa.JsonType):
-        found = pa.ExtensionArray.from_storage(kind, _as_text(column))
+        found = pa.ExtensionArray.from_storage(kind, text_of_bytes(column, pa.string()))
     elif is_bytes(column.type):
         found = _as_arrays(column, kind)
     elif isinstance(kind, _ArrayType):
@@ -749,19 +750,6 @@ def _as_media(column: pa.Array) -> pa.Array:
     path = pa.nulls(len(column), pa.string()) if bare else column.field("path").cast(pa.string())
     parts = [_small(column if bare else column.field("bytes")), path]
     return pa.StructArray.from_arrays(parts, fields=list(_MEDIA), mask=column.is_null())
-
-
-def _as_text(column: pa.Array) -> pa.Array:
-    try:
-        return column.cast(pa.string())
-    except pa.ArrowInvalid as error:
-        for row, text in enumerate(slices(column)):
-            try:
-                str(b"" if text is None else text, "utf-8")
-            except UnicodeDecodeError:
-                raise Unrepresentable("JSON of datasets is text; this is invalid UTF-8", row=row,
-                                      found=repr(bytes(text or b"")[:40])) from None  # fmt: skip
-        raise Unrepresentable(f"no JSON of datasets: {error}") from None
 
 
 def _as_arrays(column: pa.Array, kind: pa.DataType) -> pa.Array:

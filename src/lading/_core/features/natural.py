@@ -26,6 +26,7 @@ from lading._core.arrow.views import (
     present,
     with_child_fields,
 )
+from lading._core.features.casts import shown, text_of_bytes
 from lading._core.features.stored_values import MEDIA_TYPES, is_payload
 from lading._core.features.types import Bytes, Feature, Json, Text, Value, feature_of, tag_by_extension
 from lading.errors import BadReference, DataError, Unrepresentable
@@ -61,7 +62,6 @@ _LONG = r"\A-?[1-9][0-9]{18}\z"
 _WHOLE_NUMBER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _LIMITS = np.iinfo(np.int64)
 _ITEM = re.compile(r"(.+)\.[0-9]+\.[^.]+")
-_SHOWN = 40
 _ANY_IMAGE = ("image", "img")
 """Names of members that say that they are images, but not of which format."""
 
@@ -206,15 +206,11 @@ def in_natural_type(column: pa.Array, field: pa.Field) -> pa.Array:
     if field.type == pa.int64():
         return _numbers(column, field)
     try:
-        return join(column).cast(_TEXT).cast(field.type)
-    except pa.ArrowInvalid as error:
-        for row, value in enumerate(column.to_pylist()):
-            try:
-                str(value or b"", "utf-8")
-            except UnicodeDecodeError:
-                raise Unrepresentable("invalid UTF-8 in a text", column=field.name, row=row, found=_shown(value),
-                                      advice=_as_bytes(field.name)) from None  # fmt: skip
-        raise Unrepresentable(f"texts that are too long: {error}", column=field.name) from None
+        return text_of_bytes(column, field.type)
+    except Unrepresentable as error:
+        if error.row is not None:
+            error.advice = _as_bytes(field.name)
+        raise error.at(column=field.name) from None
 
 
 def paths_left_out(column: pa.Array) -> int:
@@ -234,7 +230,7 @@ def _numbers(column: pa.Array, field: pa.Field) -> pa.Array:
         row = int(other[0])
         raise Unrepresentable("not a number as lading would write it back", column=field.name, row=row,
                               expected="a whole number without zeros before it, spaces or a line end",
-                              found=_shown(column[row].as_py()),
+                              found=shown(column[row].as_py()),
                               advice=_as_bytes(field.name, "string"))  # fmt: skip
     return numbers
 
@@ -267,7 +263,3 @@ def _lists_of_bytes(column: pa.Array, field: pa.Field) -> pa.Array:
 def _as_bytes(name: str, kind: str = "binary") -> str:
     """Return advice to keep the bytes as they are."""
     return f"Keep the values as they are with --type {shlex.quote(f'{name}={kind}')}."
-
-
-def _shown(value: bytes) -> str:
-    return repr(value if len(value) <= _SHOWN else value[:_SHOWN] + b"...")

@@ -238,7 +238,7 @@ def _cast(items: pa.StructArray, bounds: NDArray[np.int64], own: pa.Field) -> pa
     try:
         return given.cast(own.type)
     except pa.ArrowInvalid as error:
-        row = int(np.searchsorted(bounds, first_refused(given, own.type), "right")) - 1
+        row = int(np.searchsorted(bounds, first_refused(given, lambda part: part.cast(own.type)), "right")) - 1
         raise _misfit(
             f"a media whose {own.name} is not {own.type}", row, own.name, str(error)[:80], str(own.type)
         ) from None

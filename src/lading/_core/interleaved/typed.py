@@ -10,18 +10,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading._core.arrow import json_text
-from lading._core.arrow.align import cast_column
-from lading._core.arrow.json_columns import is_nested_json
 from lading._core.arrow.references import is_ref
-from lading._core.arrow.views import is_bytes, is_text, join
+from lading._core.arrow.views import is_bytes
+from lading._core.features.casts import cast_column
 from lading._core.features.natural import is_meaning, known_feature
 from lading._core.features.stored_values import is_payload
 from lading._core.features.types import FEATURE_KEY, Json, feature_of
 from lading._core.formats.base import Change, Scan, SchemaBefore
 from lading._core.storage.fetch import Fetcher
 
-__all__ = ["OtherTypes", "cast_values", "fetched_column", "retyped"]
+__all__ = ["OtherTypes", "fetched_column", "retyped"]
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
@@ -51,27 +49,6 @@ def _fits(field: pa.Field, asked: pa.Field) -> bool:
     if is_ref(field.type):
         return is_bytes(asked.type)
     return bool(field.type == asked.type) and not isinstance(feature_of(field), Json)
-
-
-def cast_values(column: Any, before: pa.Field, field: pa.Field) -> Any:
-    """Return values in the type of a field. Bytes become their text, JSON strings theirs, lists and structs JSON.
-
-    Args:
-        column: the values, in memory.
-        before: the field that they had.
-        field: the field that they get.
-
-    Raises:
-        SchemaMismatch: a value does not fit; names column, row and types.
-    """
-    if is_bytes(column.type) and not is_bytes(field.type):
-        column = cast_column(join(column), field.with_type(pa.large_string()))
-    if isinstance(feature_of(before), Json) and is_text(column.type):
-        column = pa.array([_plain_text(text) for text in column.to_pylist()], pa.large_string())
-    if is_text(field.type) and is_nested_json(column.type):
-        texts = [None if value is None else json_text.dumps(value) for value in column.to_pylist()]
-        column = pa.array(texts, pa.large_string())
-    return cast_column(column, field)
 
 
 def fetched_column(rows: pa.RecordBatch | pa.Table, fetcher: Fetcher) -> Any:
@@ -144,10 +121,4 @@ class OtherTypes(Change):
             return column
         if is_ref(before.type) and not is_bytes(field.type):
             column = fetched_column(rows.select([field.name]), self.fetcher)
-        return cast_values(column, before, field)
-
-
-def _plain_text(text: str | None) -> str | None:
-    """Return the text of a JSON value: a string's own, the JSON of others."""
-    value = None if text is None else json_text.loads(text)
-    return value if isinstance(value, str) or value is None else text
+        return cast_column(column, field, before=before)

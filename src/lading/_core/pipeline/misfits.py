@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import plain_type, present, take_rows, take_values, without_views
+from lading._core.features.casts import cast_column
 from lading._core.features.natural import is_number, known_feature
 from lading._core.features.types import Json
 from lading._core.interleaved.tar_writer import Roles
-from lading._core.interleaved.typed import cast_values, retyped
+from lading._core.interleaved.typed import retyped
 from lading._core.pipeline.batch import Batch
 from lading._core.pipeline.open_shard import BuildFolder, begin_shard
 from lading._core.pipeline.pack import pack
@@ -219,7 +220,7 @@ def _type_option(column: _Column, rest: _Rows) -> tuple[str | None, LadingError 
     for kind in _candidates(plain_type(field.type)):
         new = retyped(pa.schema([field]), pa.schema([pa.field(field.name, kind)]), fills=False).field(0)
         try:
-            cast = cast_values(values, field, new)
+            cast = cast_column(values, new, before=field)
         except DataError:
             continue
         option = f"--type {shlex.quote(f'{field.name}={_TYPE_NAMES.get(kind, str(kind))}')}"

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading._core.arrow import json_text
-from lading._core.arrow.align import cast_column
 from lading._core.arrow.json_columns import Kinds, column_type
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import byte_lengths, is_bytes, is_text, present
@@ -22,6 +20,7 @@ from lading._core.dataset.steps.base import Applied, AppliedEach, Step, StepCont
 from lading._core.dataset.steps.field_steps import Fields
 from lading._core.dataset.transform.portion import Portion
 from lading._core.dataset.values.field_values import field_type, field_values
+from lading._core.features.casts import cast_column, cast_labels
 from lading._core.features.items import KEY, lineage_of
 from lading._core.features.stored_values import declared_field
 from lading._core.features.types import Bytes, ClassLabel, Json, Text, feature_of, with_feature
@@ -119,8 +118,9 @@ def _cast(batch: pa.RecordBatch, place: int, target: pa.Field, fetcher: Fetcher)
         return _labels(values, goal)
     made = cast_column(values, target)
     if isinstance(goal, ClassLabel):
-        _refuse_first(pc.or_(pc.less(made, 0), pc.greater_equal(made, len(goal.names))), made,
-                      f"0 to {len(goal.names) - 1}")  # fmt: skip
+        outside = pc.index(pc.or_(pc.less(made, 0), pc.greater_equal(made, len(goal.names))), value=True).as_py()
+        if outside >= 0:
+            raise _no_label(made, outside, f"0 to {len(goal.names) - 1}")
     if isinstance(goal, Json):
         _refuse_broken(made)
     return made
@@ -138,16 +138,14 @@ def _refuse_broken(texts: pa.Array) -> None:
 
 
 def _labels(values: pa.Array, label: ClassLabel) -> pa.Array:
-    numbers = pc.index_in(values, pa.array(label.names, values.type)).cast(pa.int64())
-    _refuse_first(pc.and_(values.is_valid(), numbers.is_null()), values, f"one of {', '.join(label.names)}")
-    return pc.if_else(values.is_valid(), numbers, pa.scalar(None, pa.int64()))
+    numbers, unknown = cast_labels(values, label, pa.int64())
+    if unknown is not None:
+        raise _no_label(values, unknown, f"one of {', '.join(label.names)}")
+    return numbers
 
 
-def _refuse_first(wrong: pa.Array, values: pa.Array, expected: str) -> None:
-    bad = np.asarray(wrong.fill_null(False).to_numpy(zero_copy_only=False))  # noqa: FBT003 - pyarrow takes it by position only
-    if bad.any():
-        row = int(bad.argmax())
-        raise SchemaMismatch("not a label of the feature", row=row, expected=expected, found=repr(values[row].as_py()))
+def _no_label(values: pa.Array, row: int, expected: str) -> SchemaMismatch:
+    return SchemaMismatch("not a label of the feature", row=row, expected=expected, found=repr(values[row].as_py()))
 
 
 def flat_fields(name: str, field: pa.Field, portions: Iterable[Portion]) -> Fields:

@@ -21,11 +21,12 @@ from lading._core.dataset.order.source_rows import other_count
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.sequence import has_map
 from lading._core.dataset.writing.outcomes import Outcomes
+from lading._core.features.casts import cast_column
 from lading._core.features.items import KEY
 from lading._core.features.natural import in_natural_type
 from lading._core.formats.base import DEFAULT_SCAN, Change, Scan, SchemaBefore
 from lading._core.interleaved.base import View
-from lading._core.interleaved.typed import cast_values, fetched_column
+from lading._core.interleaved.typed import fetched_column
 from lading._core.storage.fetch import Fetcher
 
 __all__ = ["Columns", "PartColumns", "StepsView"]
@@ -204,7 +205,7 @@ class PartColumns(Change):
         if is_bytes(column.type) and pa.types.is_integer(field.type):
             whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
             return in_natural_type(whole, field.with_type(pa.int64())).cast(field.type)
-        return cast_values(column, before, field)
+        return cast_column(column, field, before=before)
 
     def _keys(self, numbers: NDArray[np.int64]) -> pa.Array:
         texts = pc.utf8_lpad(pa.array(numbers + self.first).cast(pa.string()), _KEY_DIGITS, "0")

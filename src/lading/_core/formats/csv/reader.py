@@ -424,7 +424,7 @@ class CsvReader(ShardReader):
         try:
             found = column.cast(target.type)
         except pa.ArrowInvalid:
-            row: int | None = first_refused(column, target.type)
+            row: int | None = first_refused(column, lambda part: part.cast(target.type))
         else:
             row = _first_lost(column, found) if pa.types.is_floating(target.type) else None
             if row is None:

@@ -24,9 +24,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading._core.arrow.align import cast_column, refuse_duplicate_names
+from lading._core.arrow.align import refuse_duplicate_names
 from lading._core.arrow.casts import rebuilt
 from lading._core.arrow.views import flattened
+from lading._core.features.casts import cast_column
 from lading.errors import DataError, UsageError, errors_at
 
 __all__ = ["fitted", "name_in_log", "names_in_file", "table_schema"]

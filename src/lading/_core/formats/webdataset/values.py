@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from lading._core.arrow import json_text
 from lading._core.arrow.byte_ranges import bitmap
-from lading._core.arrow.casts import decoded, decoded_type
+from lading._core.arrow.casts import decoded, decoded_type, first_refused
 from lading._core.arrow.json_columns import is_nested_json
 from lading._core.arrow.references import Refs, is_ref, make_refs, unpack
 from lading._core.arrow.views import (
@@ -46,6 +46,7 @@ from lading._core.arrow.views import (
     with_gaps,
     without_runs,
 )
+from lading._core.features.casts import json_texts
 from lading._core.features.huggingface import media_advice
 from lading._core.features.natural import is_number
 from lading._core.features.stored_values import is_payload, npy_head, npy_header, restored_type
@@ -143,10 +144,6 @@ def _float_texts(column: pa.Array) -> pa.Array:
     return column.cast(pa.float64()).cast(_TEXT)
 
 
-def _json_texts(column: pa.Array) -> pa.Array:
-    return pa.array([None if v is None else json_text.dumps(v) for v in column.to_pylist()], _TEXT)
-
-
 def _time_texts(column: pa.Array) -> pa.Array:
     kind = column.type
     counts = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())  # noqa: PLR2004 - the two widths of times
@@ -235,7 +232,7 @@ _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Encoder], ...] = (
     (lambda kind: pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind), _texts),
     (lambda kind: pa.types.is_temporal(kind) and not pa.types.is_interval(kind), _time_texts),
     (pa.types.is_fixed_size_binary, lambda column: column.cast(_BYTES)),
-    (is_nested_json, _json_texts),
+    (is_nested_json, json_texts),
 )
 
 
@@ -258,7 +255,7 @@ def decode_column(field: pa.Field, members: pa.Array, keys: pa.Array, path: str)
     try:
         column = _decoded(field.type, members)
     except _MISFITS:
-        row = _first_misfit(field.type, members)
+        row = first_refused(members, lambda part: _decoded(field.type, part), _MISFITS)
         raise DataError(
             "a member does not hold what its column does", file=path, sample=keys[row].as_py(), column=field.name,
             expected=str(field.type), found=_shown(members[row].as_py()),
@@ -306,19 +303,6 @@ _SHOWN = 40
 
 def _shown(value: bytes | None) -> str:
     return repr(value) if value is None or len(value) <= _SHOWN else f"{value[:_SHOWN]!r}…"
-
-
-def _first_misfit(kind: pa.DataType, members: pa.Array) -> int:
-    """Return the first member that does not hold such a value, by bisection."""
-    start, stop = 0, len(members)
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        try:
-            _decoded(kind, members[start:middle])
-            start = middle
-        except _MISFITS:
-            stop = middle
-    return start
 
 
 def _decoded(kind: pa.DataType, members: pa.Array) -> pa.Array:
