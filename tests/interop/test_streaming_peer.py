@@ -26,7 +26,7 @@ from PIL import Image
 import lading
 from lading._core.features.types import Array, Encoded, Feature, Json, with_feature
 from lading._core.features.types import Image as ImageFeature
-from lading.errors import DataError, Unrepresentable, UsageError
+from lading.errors import DataError, UsageError
 from soak import SOAK
 
 pytestmark = pytest.mark.interop
@@ -246,7 +246,6 @@ def _split_rows(letters: str, count: int) -> list[dict[str, Any]]:
 
 
 _SPLIT_ENCODINGS = {"text": "str", "é name": "str", "a": "int", "zero": "float"}
-_SPLIT_SCHEMA = pa.schema([("zero", pa.float64()), ("text", pa.string()), ("a", pa.int64()), ("é name", pa.string())])
 _PACKINGS = (None, "br:3", "bz2:2", "gz", "snappy", "zstd", "zstd:7")
 _LIMITS = (None, 1 << 26, 2000, "3kb", 999)
 
@@ -268,48 +267,23 @@ def _split_jobs(place: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.soak
-def test_the_same_rows_give_the_same_files_of_lines(peer: Peer, tmp_path: Path) -> None:
+def test_lading_reads_the_lines_that_the_peer_writes(peer: Peer, tmp_path: Path) -> None:
     jobs = _split_jobs(tmp_path)
     peer("write", jobs, tmp_path)
-    shards = 0
-    for i, job in enumerate(jobs):
-        theirs = Path(job["out"])
-        mine = theirs.with_name(theirs.name.replace("peer", "mine"))
-        table = pa.Table.from_pylist(job["rows"], _SPLIT_SCHEMA)
-        _write(table, mine, {**job["options"], "kind": job["kind"]}, batch_rows=[1, 7, 64, 1000][i % 4])
-        _compare(mine, theirs)
-        shards += len(list(mine.glob("*.meta*")))
-    assert shards > 3 * len(jobs)
+    for job in jobs:
+        with lading.open(job["out"]) as dataset:
+            assert [_sorted(row) for row in dataset] == [_sorted(row) for row in job["rows"]]
 
 
 @pytest.mark.soak
-def test_the_peer_reads_the_lines_that_lading_writes(peer: Peer, tmp_path: Path) -> None:
-    written = {}
-    for i, (kind, letters) in enumerate(_SPLIT):
-        rows = _split_rows(letters, 50)
-        out = tmp_path / str(i)
-        compression = [None, "snappy", "zstd", "gz"][i % 4]
-        table = pa.Table.from_pylist(rows, _SPLIT_SCHEMA)
-        _write(table, out, {**kind, "compression": compression, "hashes": ["md5"], "size_limit": 2000}, batch_rows=13)
-        for place in (out, out / "index.json"):
-            with lading.open(place) as dataset:
-                assert [_sorted(row) for row in dataset] == [_sorted(row) for row in rows]
-        written[str(out)] = rows
-    found = peer("read", list(written), tmp_path)
-    for rows, expected in zip(found, written.values(), strict=True):
-        assert [_sorted(row) for row in rows] == [_sorted(row) for row in expected]
-
-
-@pytest.mark.soak
-def test_what_the_peer_reads_otherwise_than_it_wrote_is_refused(peer: Peer, tmp_path: Path) -> None:
+def test_a_separator_behind_its_own_beginning_is_read_as_the_peer_does(peer: Peer, tmp_path: Path) -> None:
     rows = [{"a": "x", "b": "y"}, {"a": "1,", "b": "2"}]
-    options = {"separator": ",,"}
     job = {"kind": "xsv", "out": str(tmp_path / "peer"), "columns": {"a": "str", "b": "str"}, "rows": rows}
-    peer("write", [{**job, "options": options}], tmp_path)
-    assert peer("read", [str(tmp_path / "peer")], tmp_path) == [[rows[0], {"a": "1", "b": ",2"}]]
-    with pytest.raises(Unrepresentable) as caught:
-        _write(pa.Table.from_pylist(rows), tmp_path / "mine", {**options, "kind": "xsv"}, batch_rows=1)
-    assert (caught.value.column, caught.value.row) == ("a", 1)
+    peer("write", [{**job, "options": {"separator": ",,"}}], tmp_path)
+    found = [rows[0], {"a": "1", "b": ",2"}]
+    assert peer("read", [str(tmp_path / "peer")], tmp_path) == [found]
+    with lading.open(tmp_path / "peer") as dataset:
+        assert list(dataset) == found
 
 
 def _sorted(row: dict[str, Any]) -> str:

@@ -124,11 +124,6 @@ def test_other_ways_with_nulls_are_refused(nulls: Any, tmp_path: Path) -> None:
         _write(tmp_path / "out", pa.table({"a": [1]}), nulls=nulls)
 
 
-def test_lines_have_no_marks(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="lines have no marks"):
-        _write(tmp_path / "out", pa.table({"a": [1]}), kind="json", nulls="mask")
-
-
 def test_what_is_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="missing column") as caught:
         _write(tmp_path / "out", pa.table({"a": [1]}), nulls=["b"])

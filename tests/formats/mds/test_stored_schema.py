@@ -57,14 +57,6 @@ def test_the_schema_is_that_of_the_batches(tmp_path: Path, column: pa.Array, kin
         assert found.column("z").to_pylist() == column.to_pylist()
 
 
-@pytest.mark.parametrize("kind", ["tsv", "json"])
-def test_lines_have_the_widths_that_were_written(tmp_path: Path, kind: str) -> None:
-    table = pa.table({"z": pa.array([1, -2], pa.int8()), "s": ["a", "b"], "f": pa.array([1, 2.5], pa.float32())})
-    schema, found = read(tmp_path, table, kind=kind)
-    assert schema.equals(table.schema)
-    assert found.equals(table)
-
-
 def test_marked_values_of_one_size(tmp_path: Path) -> None:
     column = pa.array([b"ab", None], pa.binary(2))
     assert read(tmp_path, pa.table({"x": column}), nulls="mask")[1].column("x").to_pylist() == [b"ab", None]

@@ -100,17 +100,7 @@ def test_more_than_a_shard_holds_is_refused(tmp_path: Path, monkeypatch: pytest.
     ({"hashes": 1}, UsageError),
     ({"columns": "str"}, UsageError),
     ({"kind": "parquet"}, UsageError),
-    ({"kind": "xsv"}, UsageError),
-    ({"kind": "xsv", "separator": ""}, UsageError),
-    ({"kind": "xsv", "separator": 1}, UsageError),
-    ({"kind": "xsv", "separator": "\ud800"}, UsageError),
-    ({"kind": "csv", "separator": ";"}, UsageError),
-    ({"kind": "csv", "newline": ""}, UsageError),
-    ({"kind": "json", "newline": "\n;"}, UsageError),
     ({"newline": "\n"}, UsageError),
-    ({"kind": "csv", "columns": {"other": "str"}}, UsageError),
-    ({"kind": "csv", "columns": {"text": "bytes"}}, DataError),
-    ({"kind": "json", "columns": {"n": "float"}}, Unrepresentable),
     ({"hashes": ["crc32"]}, UsageError),
     ({"hashes": [["sha1"]]}, UsageError),
     ({"hashes": [1]}, UsageError),
@@ -128,15 +118,12 @@ def test_options_that_cannot_be(options: dict[str, Any], error: type[Exception],
         _write(tmp_path / "new", _table(1), **options)
 
 
-@pytest.mark.parametrize("kind", ["mds", "json"])
-def test_snappy_without_its_library_is_an_error_before_a_byte_is_written(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_snappy_without_its_library_is_an_error_before_a_byte_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cramjam", None)
-    sinks = [MemoryStore().put_stream(name) for name in ("a", "b")[: 1 if kind == "mds" else 2]]
+    sink = MemoryStore().put_stream("a")
     with pytest.raises(MissingExtra, match="cramjam"):
-        FORMAT.create(sinks, _SCHEMA, FORMAT.write_options({"kind": kind, "compression": "snappy"}))
-    assert [sink.tell() for sink in sinks] == [0] * len(sinks)
+        FORMAT.create([sink], _SCHEMA, FORMAT.write_options({"compression": "snappy"}))
+    assert sink.tell() == 0
 
 
 def test_an_array_of_another_size_than_its_shape(tmp_path: Path) -> None:

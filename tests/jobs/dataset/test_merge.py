@@ -17,6 +17,7 @@ import pytest
 import lading
 from golden_cases import Golden
 from lading.errors import DataError, DestinationExists, SchemaMismatch, SourceNotFound, UsageError
+from mds_lines import write_lines
 from tars import tar_of
 
 EXPECTED = [f"{n:04}" for n in range(60)]
@@ -162,15 +163,11 @@ def test_files_of_other_formats_with_the_parts_are_left_alone(fmt: str, kind: st
     assert (tmp_path / name).read_text() == "{}\n"
 
 
-@pytest.mark.parametrize("indexes", [False, True])
 @pytest.mark.parametrize("options", [{"kind": "csv"}, {"kind": "json"}, {"kind": "csv", "compression": "zstd"}])
-def test_lines_of_mds_that_no_index_lists_are_named(indexes: bool, options: dict[str, str], tmp_path: Path) -> None:
+def test_lines_of_mds_that_no_index_lists_are_named(options: dict[str, Any], tmp_path: Path) -> None:
     """Their `.meta` tells them from tables, which are left alone."""
     for number, part in enumerate("ab"):
-        with lading.writer(tmp_path / part, format="mds", options=options) as writer:
-            writer.write({"n": number})
-        if indexes:
-            shutil.rmtree(tmp_path / part / "_lading")
+        write_lines(tmp_path / part, [{"n": number}], **options)
     (tmp_path / "a" / "metadata.csv").write_text("a\n1\n")
     more = [shutil.copy(path, str(path).replace("00000", "00007")) for path in (tmp_path / "a").glob("shard.*")]
     shard = min(map(Path, more), key=lambda path: len(path.name))

@@ -448,7 +448,7 @@ def test_a_copy_keeps_how_text_is_written(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("format_name, options, files", [
-    ("mds", {"compression": "zstd"}, "*.mds.zstd"), ("mds", {"kind": "json"}, "*.json.meta"),
+    ("mds", {"compression": "zstd"}, "*.mds.zstd"),
     ("arrow", {"layout": "huggingface"}, "state.json"), ("csv", {"delimiter": "tab"}, "*.tsv"),
     ("jsonl", {"compression": "xz"}, "*.jsonl.xz"), ("parquet", {"huggingface": True}, "*.parquet"),
 ])  # fmt: skip

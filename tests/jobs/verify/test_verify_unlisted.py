@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ import lading
 from golden_cases import Golden
 from lading._core.storage.base import write_file
 from lading._core.storage.stores import resolve
+from mds_lines import write_lines
 
 FORMATS = ["webdataset", "parquet", "mds", "jsonl", "csv", "media_archive", "arrow"]
 
@@ -48,20 +50,24 @@ def test_a_copy_of_a_shard_that_the_manifest_does_not_list_is_told(fmt: str, tmp
     assert (found.samples, found.digest) == (right.samples, right.digest)
 
 
-@pytest.mark.parametrize("options", [{"kind": "json"}, {"kind": "csv", "compression": "zstd"}, {"compression": "gz"}])
-def test_second_files_of_shards_are_no_strangers(options: dict[str, str], tmp_path: Path) -> None:
-    out = written(tmp_path / "out", "mds", options=options)
+def lines(out: Path, **options: Any) -> Path:
+    write_lines(out, [{"txt": hashlib.shake_128(bytes([n])).hexdigest(1000)} for n in range(9)], **options,
+                size_limit=4000)  # fmt: skip
+    return out
+
+
+def test_second_files_of_shards_are_no_strangers(tmp_path: Path) -> None:
+    assert lading.verify(lines(tmp_path / "json", kind="json")).ok
+    assert lading.verify(lines(tmp_path / "csv", kind="csv", compression="zstd")).ok
+    out = written(tmp_path / "out", "mds", options={"compression": "gz"})
     assert lading.verify(out).ok
     shutil.rmtree(out / "_lading")
     assert lading.verify(out).ok
 
 
 @pytest.mark.parametrize("options", [{"kind": "json"}, {"kind": "csv", "compression": "zstd"}, {"kind": "tsv"}])
-@pytest.mark.parametrize("manifest", [True, False])
-def test_lines_of_mds_are_known_by_their_names(options: dict[str, str], tmp_path: Path, *, manifest: bool) -> None:
-    out = written(tmp_path / "out", "mds", options=options)
-    if not manifest:
-        shutil.rmtree(out / "_lading")
+def test_lines_of_mds_are_known_by_their_names(options: dict[str, str], tmp_path: Path) -> None:
+    out = lines(tmp_path / "out", **options)
     first, *_ = shards(out)
     ending = first.name.removeprefix("shard.00000")
     meta = next(path.name for path in out.iterdir() if path.name.startswith("shard.00000") and ".meta" in path.name)

@@ -58,7 +58,7 @@ class FormatInfo:
         leftovers: regular expression of the names of files that a peer leaves next to shards, such as sidecars. Those
             with an ending of shards are left out where shards are listed.
         other_indexes: names of lists that a peer's readers need and that lading does not open folders by.
-        unlisted: endings of shards that are also endings of other formats; `find_shards` distinguishes them.
+        unlisted: endings of shards that are also endings of other formats; only an index distinguishes them.
         interleaved: how a sample of items is laid out: `rows` (a row an item), `members` (files in a tar), `packed` (a
             row a sample) or `documents` (a row a sample, its media in a list).
         fixed_schema: all rows of a shard have the same columns; otherwise each sample may have fields of its own.
@@ -332,10 +332,6 @@ class Format(ABC, Generic[R, W]):
         """
         return None
 
-    def find_shards(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
-        """Return the shards with `info.unlisted` endings below a folder without an index. Raises StoreError."""
-        return []
-
     def list_files(self, root: str, files: Sequence[FileInfo]) -> tuple[list[ListedShard], Mapping[str, int]]:
         """Return lists of loose files as shards, and counts of other files; for `info.lists_files`.
 
@@ -392,7 +388,8 @@ def parse_options(format_name: str, kind: type[_Options], given: Mapping[str, An
     for name in given:
         if name not in known:
             names = ", ".join(known) or "none"
-            raise UsageError(f"no such option of the format {format_name}", expected=names, found=repr(name))
+            raise UsageError(f"no such option of the format {format_name}", expected=names, found=repr(name),
+                             advice=getattr(kind, "INSTEAD", {}).get(name))  # fmt: skip
     try:
         made = kind(**given)
     except LadingError:

@@ -1,4 +1,4 @@
-"""Common parts of writing MDS shards and their split formats: options, files, `index.json`.
+"""What writing MDS shards needs besides samples: options, files, `index.json`.
 
 Source: mosaicml-streaming 0.13.0, base/format/base/writer.py and base/compression.py.
 """
@@ -11,7 +11,7 @@ import json
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import orjson
@@ -19,14 +19,11 @@ import pyarrow as pa
 import zstandard
 from numpy.typing import NDArray
 
-from lading._core.arrow import json_text
 from lading._core.arrow.byte_ranges import ByteRanges
 from lading._core.codecs import new_hash, pack_snappy
 from lading._core.formats.base import ShardFacts
 from lading._core.formats.mds.index import (
     INDEX_NAME,
-    KINDS,
-    SEPARATORS,
     Column,
     meta_name,
     parse_config,
@@ -56,7 +53,6 @@ MAX_BYTES = (1 << 32) - 1
 _LEVELS = {"br": (0, 11, 11), "bz2": (1, 9, 9), "gz": (0, 9, 9), "snappy": (1, 0, 0), "zstd": (1, 3, 22)}
 """Lowest, usual and highest level of each compression; snappy has none."""
 _COMPRESSIONS = {*_LEVELS, *(f"{name}:{n}" for name, (low, _, high) in _LEVELS.items() for n in range(low, high + 1))}
-_BLANKS = " \t\n\r"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,6 @@ class WriteOptions:
     """How shards are written.
 
     Attributes:
-        kind: `mds`, or a split format of text lines with a file `.meta` for each shard: `json`, `csv`, `tsv` or `xsv`.
         columns: MDS encodings by column, as in `{"label": "int", "image": "jpeg"}`: every one that MosaicML has, but
             `pkl`. Values are encoded as MosaicML does, numbers in the named width. By default types and features
             decide.
@@ -72,25 +67,22 @@ class WriteOptions:
             default none. Only plain shards can be mapped.
         hashes: Hashes of each file in the index, such as `sha1` or `xxh64`.
         size_limit: A new shard begins before a sample that would exceed this size; below 4 GiB.
-        newline: Line end of a split format; for `json` blanks only. By default a line feed.
-        separator: Text between the values of a line of `xsv`.
         nulls: Nulls are an `error`; `mask` marks them in an extra column for every column that may be null; a list of
             columns marks only those.
     """
 
-    kind: str = "mds"
+    INSTEAD: ClassVar = {"kind": "MDS is written as `mds`; its kinds json, csv, tsv and xsv are read. Write lines with "
+                         "--to jsonl or --to csv."}  # fmt: skip
+    """Advice for options that are not there."""
+
     columns: Mapping[str, str] | None = None
     compression: str | None = None
     hashes: Sequence[str] = ()
     size_limit: int | str | None = "64MB"
-    newline: str | None = None
-    separator: str | None = None
     nulls: str | Sequence[str] = "error"
 
     def __post_init__(self) -> None:
         """Refuse invalid values."""
-        if self.kind not in KINDS:
-            raise UsageError("no such kind of shard", expected=", ".join(KINDS), found=f"kind={self.kind!r}")
         if not (self.compression is None or (isinstance(self.compression, str) and self.compression in _COMPRESSIONS)):
             raise UsageError("no such compression", expected=", ".join(f"{f}[:{a}-{b}]" if a < b else f for f, (a, _, b)
                              in _LEVELS.items()), found=f"compression={self.compression!r}")  # fmt: skip
@@ -105,26 +97,6 @@ class WriteOptions:
         if self.limit_bytes is not None and not 0 < self.limit_bytes <= MAX_BYTES:
             raise UsageError("not a size of a shard", expected="below 4 GiB", found=f"size_limit={self.size_limit!r}")
         check_nulls(self.nulls)
-        if self.nulls != "error" and self.kind != "mds":
-            raise UsageError("lines have no marks of nulls", expected="kind=mds, or nulls=error",
-                             found=f"kind={self.kind!r}, nulls={self.nulls!r}")  # fmt: skip
-        self._check_lines()
-
-    def _check_lines(self) -> None:
-        if (self.separator is not None) != (self.kind == "xsv"):
-            raise UsageError("only kind=xsv has a separator",
-                             found=f"kind={self.kind!r}, separator={self.separator!r}")  # fmt: skip
-        if self.newline is not None and self.kind == "mds":
-            raise UsageError("only the split formats have lines", expected="kind=json, csv, tsv or xsv",
-                             found=f"newline={self.newline!r}")  # fmt: skip
-        for name, value in (("newline", self.newline), ("separator", self.separator)):
-            if value is not None and not (isinstance(value, str) and value and json_text.is_unicode(value)):
-                raise UsageError(f"{name} is a text, and not empty", found=f"{name}={value!r}",
-                                 advice=f"""A number is given in quotes: --to-option '{name}="1"'.""")  # fmt: skip
-        if self.kind == "json" and self.line_end.strip(_BLANKS):
-            # The peer parses a line together with its end.
-            raise UsageError("lines of JSON end with blanks", expected="spaces, tabs, line feeds, carriage returns",
-                             found=f"newline={self.newline!r}")  # fmt: skip
 
     @property
     def limit_bytes(self) -> int | None:
@@ -142,20 +114,10 @@ class WriteOptions:
         """Return the ending of the names of compressed files."""
         return "" if self.compression is None else "." + self.compression.split(":")[0]
 
-    @property
-    def line_end(self) -> str:
-        """Return the line end."""
-        return self.newline or "\n"
-
-    @property
-    def between(self) -> str:
-        """Return the separator of values in a line."""
-        return self.separator or SEPARATORS.get(self.kind, "")
-
     def config(self) -> dict[str, Any]:
         """Return these options as part of a shard's entry in the index."""
         return {
-            "version": 2, "format": self.kind, "compression": self.compression, "hashes": sorted(self.hashes),
+            "version": 2, "format": "mds", "compression": self.compression, "hashes": sorted(self.hashes),
             "size_limit": self.limit_bytes,
         }  # fmt: skip
 
@@ -183,7 +145,7 @@ def columns_as(
     Raises:
         Unrepresentable: two columns have one name; and as `natural` raises.
         UsageError: an encoding for a missing column.
-        DataError: an encoding that this kind of shard does not have.
+        DataError: an unknown encoding.
     """
     asked = options.columns or {}
     for name in asked:
@@ -195,8 +157,7 @@ def columns_as(
                               if schema.names.count(n) > 1))  # fmt: skip
     fields = sorted(schema, key=lambda field: field.name)
     encodings = {field.name: asked.get(field.name) or natural(field) for field in fields}
-    lists = {"column_names": [*encodings], "column_encodings": [*encodings.values()]}
-    described = {"format": options.kind, **({"columns": encodings} if options.kind == "json" else lists)}
+    described = {"format": "mds", "column_names": [*encodings], "column_encodings": [*encodings.values()]}
     return list(zip(fields, parse_config(described, natural=True).columns, strict=True))
 
 

@@ -11,7 +11,7 @@ references to their place, and become bytes, tagged with their MDS encoding (`la
 compressed shard is decompressed in memory when it is opened; offsets never count in the compressed file. A decompressed
 copy next to a compressed shard is read instead of it. Reading writes no files.
 
-Written shards have the peer's bytes, also in split formats (`writer.py`, `lines_writer.py`).
+Written shards have the peer's bytes (`writer.py`). Split formats are read, not written.
 
 A single shard (`shard.00000.mds`) opens by its own header; a shard of a split format needs its index.
 
@@ -30,7 +30,7 @@ from typing import Any
 import pyarrow as pa
 
 from lading._core.features.row_layout import row_layout
-from lading._core.formats.base import Recovered, ShardFacts, ShardFile, map_file, two_sinks
+from lading._core.formats.base import Recovered, ShardFacts, ShardFile, map_file
 from lading._core.formats.dataset_index import JoinedIndex, ListedShard
 from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import Format, FormatInfo, Written
@@ -43,13 +43,10 @@ from lading._core.formats.mds.index import (
     Entry,
     EntryFile,
     list_mds,
-    meta_name,
     parse_entry,
     read_mds_index,
 )
-from lading._core.formats.mds.lines_index import find_lines
 from lading._core.formats.mds.lines_recover import recover_lines
-from lading._core.formats.mds.lines_writer import LineWriter
 from lading._core.formats.mds.nulls import marks_of
 from lading._core.formats.mds.reader import MdsReader, ReadOptions
 from lading._core.formats.mds.recover import recover_samples
@@ -62,7 +59,6 @@ __all__ = [
     "FORMAT",
     "Entry",
     "EntryFile",
-    "LineWriter",
     "MdsFormat",
     "MdsReader",
     "MdsWriter",
@@ -99,10 +95,6 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         """Return the shards of an `index.json`."""
         return list_mds(store, path, head, limits)
 
-    def find_shards(self, store: Store, folder: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
-        """Return the shards of split formats below a folder, by the `.meta` next to each."""
-        return find_lines(store, folder, limits)
-
     def open(self, file: ShardFile, options: ReadOptions) -> MdsReader:
         """Open a shard; read its head, and all of it if it is compressed.
 
@@ -124,22 +116,14 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         """Return the compressed file of a decompressed one, or the reverse: the peer keeps both with `keep_zip`."""
         return find_compressed_copy(file)
 
-    def extra_files(self, name: str, options: WriteOptions) -> Sequence[str]:
-        """Return the `.meta` of a shard of a split format."""
-        return [] if options.kind == "mds" else [meta_name(name, options.ending)]
-
-    def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> MdsWriter | LineWriter:
-        """Create a shard of MDS, which is written when it is closed, or of a split format.
+    def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> MdsWriter:
+        """Create a shard of MDS, which is written when it is closed.
 
         Raises:
             UsageError: an encoding for a column that is not there.
             Unrepresentable: a column without an MDS encoding.
         """
-        return (
-            MdsWriter(sinks[0], schema, options)
-            if options.kind == "mds"
-            else LineWriter(two_sinks(sinks), schema, options)
-        )
+        return MdsWriter(sinks[0], schema, options)
 
     def recover(
         self, file: ShardFile, options: ReadOptions, *, schema: pa.Schema | None = None, failed: bool = True
@@ -157,8 +141,8 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         return f"shard.{number:05d}"
 
     def extension(self, options: WriteOptions) -> str:
-        """Return `.mds` or the split format's name, and the ending of the compression."""
-        return f".{options.kind}{options.ending}"
+        """Return `.mds`, and the ending of the compression."""
+        return f".mds{options.ending}"
 
     def rename_entry(self, entry: str, name: str) -> str:
         """Return the entry with files of this name, as a writer makes it."""
@@ -186,7 +170,7 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         return write_index(store, folder, shards)
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
-        """Return the compression by the ending; by index or header, the columns with null masks, or the split format.
+        """Return the compression by the ending; by index or header, the columns with null masks.
 
         Items that are packed into samples have no columns to mark.
 
@@ -200,13 +184,8 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         else:
             with closing(self.open(source, ReadOptions())) as reader:
                 config = reader.config
-        if config.format == self.name:
-            marked = list(marks_of(config.columns))
-            return {**found, "nulls": marked} if marked and row_layout(view).types_by_format else found
-        found["kind"] = config.format
-        if config.newline != WriteOptions().line_end:
-            found["newline"] = config.newline
-        return {**found, "separator": config.separator} if config.format == "xsv" else found
+        marked = list(marks_of(config.columns))
+        return {**found, "nulls": marked} if marked and row_layout(view).types_by_format else found
 
 
 FORMAT = MdsFormat()

@@ -45,7 +45,7 @@ from lading._core.storage.unwrap import unwrapped
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
 from lading.limits import Limits, raised_by
 
-__all__ = ["MdsReader", "ReadOptions", "meta_places", "parse_object", "read_meta", "same_bytes"]
+__all__ = ["MdsReader", "ReadOptions", "meta_places", "parse_object", "same_bytes"]
 
 _MAX_REQUEST_BYTES = 64 << 20
 _HEAD_BYTES = 1 << 10
@@ -436,18 +436,6 @@ def meta_places(source: ShardFile, entry: Entry) -> NDArray[np.int64]:
         raise SidecarMismatch("not the places of so many lines, behind the names", file=body.path,
                               expected=expected, found=(len(offset) - 1, int(offset[0])))  # fmt: skip
     return offset.astype(np.int64)
-
-
-def read_meta(source: ShardFile, compression: str) -> tuple[int, int, int, Mapping[str, Any]]:
-    """Return the contents of a `.meta` without an index: samples, bytes of them and of itself unpacked, and its JSON.
-
-    Raises:
-        DataError, StoreError: it cannot be read, or is invalid.
-    """
-    body = _opened(source, source.path, compression, _Listed(None, None, ReadOptions(mmap=False)))
-    with errors_at(file=source.path):
-        offset, text = _read_head(body, None, source.limits, split=True)
-    return len(offset) - 1, int(offset[-1]), body.size_bytes, parse_object(text) or {}
 
 
 def same_bytes(source: ShardFile, raw: str, packed: str, compression: str, listed: EntryFile) -> bool:

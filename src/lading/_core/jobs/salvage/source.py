@@ -35,7 +35,6 @@ from lading._core.dataset.source.source import (
     source_names,
     with_partitions,
 )
-from lading._core.formats.dataset_index import ListedShard
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.index_json import several_splits
 from lading._core.formats.registry import all_formats, find_format, get_format
@@ -105,9 +104,9 @@ def find_shards(source: Source, stores: Stores, read: ReadOptions) -> FoundShard
     else:
         asked = Asked(get_format(by_name).name if by_name else "", read.split or "", read.config or "")
         listed = _by_lists(source, stores, findings, limits, asked)
-        if listed is None or listed.index_file is None:
-            listed = _by_files_beside(names, listed, stores, by_name, limits) or listed
         listing = listed or _by_files(names, stores, by_name, findings, limits)
+        if not by_name and listing.index_file is None:
+            _refuse_lines(listing.table["path"].to_pylist(), stores)
         _refuse_several(source, listing, stores, folder if len(names) == 1 else None)
         if len(names) == 1 and listing.folder is not None:
             _refuse_splits(store, listing.folder, listing)
@@ -188,87 +187,21 @@ def _by_lists(
     return None
 
 
-def _by_files_beside(
-    names: Sequence[str], listed: Listing | None, stores: Stores, format_name: str, limits: Limits
-) -> Listing | None:
-    """Return the shards that the files next to them describe; None if there are none, or of another format.
-
-    For a folder or its index these are all shards below it, otherwise the named ones.
-
-    Raises:
-        UnknownFormat: other files of the folder, or named ones, have other formats.
-    """
-    for fmt in all_formats():
-        if not fmt.info.unlisted or format_name not in ("", fmt.name):
-            continue
-        with suppress(StoreError):
-            folder = _named_folder(fmt, names, stores)
-            if folder is None:
-                paths = None if listed is None else listed.table["path"].to_pylist()
-                shards, others = _unlisted_named(fmt, names, paths, stores, limits)
-            else:
-                shards, others = _unlisted_below(fmt, resolve(names[0], stores)[0], folder, limits)
-            if not shards or (not format_name and all(s.num_samples is None and claimed_by(s.path) for s in shards)):
-                continue  # a table beside lines is none of them because it is named as they are
-            if others if not format_name else others[fmt.name]:
-                place = posixpath.dirname(shards[0].path) if folder is None else folder
-                raise several_formats(place, others + Counter({fmt.name: len(shards)}))
-            rows = [{"path": shard.path, "num_samples": shard.num_samples, "entry": shard.entry} for shard in shards]
-            table = pa.Table.from_pylist(rows, LISTING_SCHEMA)
-            return Listing(table, folder=folder, format=fmt.name)
-    return None
-
-
-def _named_folder(fmt: AnyFormat, names: Sequence[str], stores: Stores) -> str | None:
-    """Return the folder that a source is, or whose index it is; None if it names shards without an index."""
-    if len(names) != 1:
-        return None
-    store, path = resolve(names[0], stores)
-    if posixpath.basename(path) in fmt.info.index_names:
-        return posixpath.dirname(path)
-    folder = path.rstrip("/")
-    return folder if next(iter(store.walk(folder)), None) is not None else None
-
-
-def _unlisted_below(
-    fmt: AnyFormat, store: Store, folder: str, limits: Limits
-) -> tuple[list[ListedShard], Counter[str]]:
-    """Return such shards of a format below a folder, and the number of other files of each format."""
-    shards = [shard for shard in fmt.find_shards(store, folder, limits) if _is_seen(folder, shard.path)]
-    known = {_unpacked(fmt, shard.path) for shard in shards}
-    return shards, _formats(path for path in _files(store, folder) if shards and _unpacked(fmt, path) not in known)
-
-
-def _unpacked(fmt: AnyFormat, path: str) -> str:
-    """Return the path of such a shard without the ending of its compression; other paths stay."""
-    stem = posixpath.splitext(path)[0]
-    return stem if stem.endswith(fmt.info.unlisted) else path
-
-
-def _unlisted_named(
-    fmt: AnyFormat, names: Sequence[str], paths: Sequence[str] | None, stores: Stores, limits: Limits
-) -> tuple[list[ListedShard], Counter[str]]:
-    """Return the same as `_unlisted_below` for files with these paths; without paths, for those that are named."""
-    named = paths if paths is not None else list(_paths_there(names, stores, limits))
-    if not any(name.endswith(fmt.info.unlisted) for name in named):
-        return [], Counter()
-    places = [resolve(name, stores) for name in named]
-    folders = {posixpath.dirname(path): store for store, path in places if path.endswith(fmt.info.unlisted)}
-    found = [shard for folder, store in folders.items() for shard in fmt.find_shards(store, folder, limits)]
-    known = {_unpacked(fmt, shard.path): shard for shard in found}
-    forms = {_unpacked(fmt, path): (store, path) for store, path in places}
-    rest = [place for form, place in forms.items() if form not in known]
-    there = (path for store, path in rest if known and (paths is not None or has_file(store, path)))
-    return [known[form] for form in forms if form in known], _formats(there)
-
-
-def _paths_there(names: Sequence[str], stores: Stores, limits: Limits) -> Iterator[str]:
-    """Yield the paths of the files that a source names, each name alone; the name itself if it gives none."""
-    for name in (one for pattern in names for one in expanded(pattern, stores)):
-        try:
-            yield from list_source(name, stores, limits).table["path"].to_pylist()
-        except (DataError, StoreError, SourceNotFound, UnknownFormat):
-            yield name
+def _refuse_lines(paths: Sequence[str], stores: Stores) -> None:
+    """Raise UnknownFormat for shards whose lines only a missing index can tell from those of another format."""
+    owners = {ending: fmt for fmt in all_formats() for ending in fmt.info.unlisted}
+    path = next((path for path in paths if path.endswith(tuple(owners))), None)
+    if path is None:
+        return
+    store, own = resolve(path, stores)
+    stem, ending = posixpath.splitext(own)
+    meta = next((name for name in (f"{own}.meta", f"{stem}.meta{ending}") if has_file(store, name)), None)
+    if meta is not None:
+        owner, other = next(fmt for end, fmt in owners.items() if path.endswith(end)), claimed_by(path)
+        lines = "" if other is None else f", or read the lines with --from {other.name}"
+        names, advice = ", ".join(owner.info.index_names), f"Restore the index{lines}."
+        raise UnknownFormat(f"a shard of {owner.name} without its index", file=path, found=meta, expected=names,
+                            advice=advice)  # fmt: skip
 
 
 def _by_files(
