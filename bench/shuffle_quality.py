@@ -8,6 +8,7 @@ which one process would be given them.
 
 - correlation: of position and number of the sample; 0 is random.
 - moved: median distance of a sample from its place in the source, in parts of the dataset; 1 − √½ ≈ 0.293 is random.
+- neighbours: samples whose next sample of the source is in their batch too; (batch − 1) / samples is random.
 - near: of samples that follow each other in the source, those that are within 256 positions of each other.
 - classes: different classes in a batch, on average.
 - shards: shards that a batch is read from, on average.
@@ -81,6 +82,7 @@ def quality(order: np.ndarray, ends: np.ndarray, classes: np.ndarray, batch: int
     return [
         float(np.corrcoef(np.arange(count), order)[0, 1]),
         float(np.median(np.abs(place - np.arange(count))) / count),
+        float(np.count_nonzero(np.diff(np.sort(whole)) == 1) / whole.size),
         float(np.mean(np.abs(np.diff(place)) <= NEAR)),
         *distinct,
     ]
@@ -106,13 +108,12 @@ def main() -> None:
         "streaming, py1br": lambda: of_mosaicml("py1br", ends),
         "streaming, py1s": lambda: of_mosaicml("py1s", ends),
     }
-    print("| order | correlation | moved | near | classes a batch | shards a batch |")
-    print("|---|---|---|---|---|---|")
+    print("| order | correlation | moved | neighbours | near | classes a batch | shards a batch |")
+    print("|---|---|---|---|---|---|---|")
     for name, way in ways.items():
-        correlation, moved, near, per_batch, shards = quality(way(), ends, classes, given.batch)
-        print(
-            f"| {name} | {correlation:+.3f} | {moved:.3f} | {near:.2%} | {per_batch:.1f} | {shards:.1f} |", flush=True
-        )
+        correlation, moved, neighbours, near, per_batch, shards = quality(way(), ends, classes, given.batch)
+        shown = f"{correlation:+.3f} | {moved:.3f} | {neighbours:.2%} | {near:.2%} | {per_batch:.1f} | {shards:.1f}"
+        print(f"| {name} | {shown} |", flush=True)
 
 
 if __name__ == "__main__":

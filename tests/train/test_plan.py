@@ -94,17 +94,11 @@ def _order(folder: Path, step: int, **options: Any) -> list[list[int]]:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("shuffle", [False, "global", "block"])
-def test_quality_is_that_of_the_order(folder: Path, shuffle: Any) -> None:
+def test_shards_of_a_batch_are_those_of_the_order(folder: Path, shuffle: Any) -> None:
     made = plan(folder / "webdataset", 50, world_size=2, shuffle=shuffle)
     steps = _order(folder / "webdataset", 100, shuffle=shuffle)
-    near = np.mean([sum(number + 1 in step for number in step) / len(step) for step in steps])
     shards = np.mean([len({number // 100 for number in step[::2]}) for step in steps])
-    numbers = [number for step in steps for number in step]
-    assert made.neighbours == pytest.approx(near)
     assert made.shards_a_batch == pytest.approx(shards)
-    assert made.correlation == pytest.approx(np.corrcoef(np.arange(_COUNT), numbers)[0, 1])
-    random = [np.corrcoef(np.arange(_COUNT), np.random.default_rng(i).permutation(_COUNT))[0, 1] for i in range(2000)]
-    assert made.random_correlation == pytest.approx(np.std(random), rel=0.1)
 
 
 def test_memory_is_at_most_what_is_read_ahead(folder: Path) -> None:
@@ -125,8 +119,6 @@ def test_a_billion_samples_are_planned_by_some_stretches(folder: Path, shuffle: 
     reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe()), Reading(), Counter(), 0)
     made = _planned(feed, share, reader)
     assert made.rank_samples == 125_000_000
-    assert abs(made.correlation) < 0.05
-    assert made.random_neighbours == pytest.approx(255e-9)
     if shuffle == "global":  # each sample is a range of its own
         assert made.read_bytes == pytest.approx(made.rank_bytes, rel=0.01)
         assert made.requests == pytest.approx(made.rank_samples, rel=0.01)

@@ -173,7 +173,6 @@ def _text(made: Plan) -> Iterator[RenderableType]:
     shuffle = made.shuffle
     blocks = f", blocks of {count(shuffle.block, 'sample')}, window {shuffle.window}, lanes {shuffle.lanes}"
     own = f"{format_bytes(made.read_bytes)} for samples of {format_bytes(made.rank_bytes)}"
-    random = f"(random order: {made.random_neighbours:.2%})"
     rows = [
         ("shuffle", shuffle.kind + (blocks if shuffle.kind == "block" else "")),
         ("epoch", count(made.samples, "sample")),
@@ -184,12 +183,7 @@ def _text(made: Plan) -> Iterator[RenderableType]:
         ("reads", own + ("" if made.requests is None else f", in at least {made.requests:,} requests a column")),
         ("at once", f"{format_bytes(made.chunk_bytes)}, from {count(made.shards_at_once, 'shard')}"),
         ("memory", f"{format_bytes(made.memory_bytes)} read ahead, before it is decoded"),
-        ("neighbours", f"{made.neighbours:.2%} of samples have the next one of the source in their step {random}"),
         ("shards", f"{made.shards_a_batch:.1f} in a batch (random order: {made.random_shards_a_batch:.1f})"),
-        (
-            "correlation",
-            f"{made.correlation:+.3f} of position and number (random order: 0 ± {made.random_correlation:.3f})",
-        ),
         *(("advice", text) for text in made.advice),
     ]
     yield facts((name, Text(value)) for name, value in rows)

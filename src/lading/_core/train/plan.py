@@ -33,7 +33,6 @@ _ALL_SAMPLES: Final = 1 << 20
 _LOOKS: Final = 8
 _SETTLED: Final = {True: 2, False: 16}
 """Chunks after which their size is that of most, with rounds and without: the first ones are small."""
-_POSITIONS: Final = 1 << 14
 _GAP_BYTES: Final = 32 << 10
 _REQUEST_BYTES: Final = 64 << 20
 _MUCH: Final = 1.5
@@ -59,10 +58,6 @@ class Plan:
         chunk_bytes: of the largest number of samples that are read at once.
         shards_at_once: shards that such a read touches, at most.
         memory_bytes: of payload that is read ahead, at most, before it is decoded.
-        correlation: of position and number in the source, from −1 to 1; 0 is random.
-        random_correlation: its standard deviation in an order in which everything is equally likely.
-        neighbours: share of the samples of a step of all ranks whose next sample of the source is in it too.
-        random_neighbours: the same of an order in which everything is equally likely.
         shards_a_batch: different shards in a batch of a rank, on average.
         random_shards_a_batch: the same of an order in which everything is equally likely.
         advice: what to change, and what to type.
@@ -78,10 +73,6 @@ class Plan:
     chunk_bytes: int
     shards_at_once: int
     memory_bytes: int
-    correlation: float
-    random_correlation: float
-    neighbours: float
-    random_neighbours: float
     shards_a_batch: float
     random_shards_a_batch: float
     advice: tuple[str, ...]
@@ -157,7 +148,7 @@ def _planned(feed: DatasetFeed, share: Share, reader: EpochReader) -> Plan:
         "chunk_bytes": largest,
         "shards_at_once": max((read.shards for read in reads), default=0),
         "memory_bytes": min(max(reader.reading.ahead_bytes, largest), of_rank * size) + max(most_read - largest, 0),
-        **_quality(order, share, layout),
+        **_shards_a_batch(order, share, layout),
     }
     return Plan(**found, advice=tuple(_advice(found, feed, share, reader.reading)))
 
@@ -255,31 +246,19 @@ def _read_of(steps: Sequence[NDArray[np.int64]], order: Order, share: Share, lay
     return _Read(len(numbers), int(sizes.sum()), int(np.ceil(sizes / _REQUEST_BYTES).sum()), len(np.unique(shard)))
 
 
-def _quality(order: Order, share: Share, layout: Layout) -> dict[str, float]:
+def _shards_a_batch(order: Order, share: Share, layout: Layout) -> dict[str, float]:
+    """Return how many shards are in a batch on average, and how many if every order were equally likely."""
     count, ends = share.num_samples, layout.shard_ends
-    some = np.unique(np.linspace(0, count - 1, min(count, _POSITIONS)).astype(np.int64))
-    numbers = order.at(some)
-    spread = len(some) > 1 and numbers.std() > 0
     step = min(share.step_samples, count)
     begins = np.unique(np.linspace(0, count - step, 16).astype(np.int64)) // step * step
-    near, shards, sizes = [], [], []
+    shards, sizes = [], []
     for begin in np.unique(begins).tolist():
-        there = np.arange(begin, min(begin + step, count))
-        found = np.sort(order.at(there))
-        near.append(np.count_nonzero(np.diff(found) == 1) / len(found))
-        batch = order.at(there[:: share.world_size])
+        batch = order.at(np.arange(begin, min(begin + step, count), share.world_size))
         shards.append(len(np.unique(np.searchsorted(ends, batch, "right"))))
         sizes.append(len(batch))
     of_shards = np.diff(ends, prepend=0) / count
     expected = np.mean([np.sum(1 - (1 - of_shards) ** size) for size in sizes])
-    return {
-        "correlation": float(np.corrcoef(some, numbers)[0, 1]) if spread else 1.0,
-        "random_correlation": 1 / float(np.sqrt(max(len(some) - 1, 1))),
-        "neighbours": float(np.mean(near)),
-        "random_neighbours": (step - 1) / count,
-        "shards_a_batch": float(np.mean(shards)),
-        "random_shards_a_batch": float(expected),
-    }
+    return {"shards_a_batch": float(np.mean(shards)), "random_shards_a_batch": float(expected)}
 
 
 def _advice(found: dict[str, Any], feed: DatasetFeed, share: Share, reading: Reading) -> Iterator[str]:
