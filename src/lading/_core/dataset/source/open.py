@@ -87,8 +87,6 @@ _BY_PATTERN = "Name files by a pattern, as in 'data/*.tar', to take all of them 
 _MOST_NAMES = 3
 _MOST_VERSIONS = 1000
 """Shards whose versions are looked at when a dataset is opened: 2 ms on a local disk."""
-_TRIES = 20
-"""Times that a source is looked at anew because another dataset took its place meanwhile."""
 
 _USUAL = ReadOptions()
 
@@ -96,26 +94,36 @@ _Look = TypeVar("_Look", bound=Callable[..., Shards])
 
 
 def _of_one(look: _Look) -> _Look:
-    """A function that opens a source, so that it never finds half of a dataset and half of the one that follows it."""
+    """Return a function that opens a source, and never finds half of a dataset and half of the one that follows it.
+
+    A source that is replaced meanwhile is looked at once more.
+    """
 
     @wraps(look)
     def opened(source: Source | Parts, read: ReadOptions) -> Shards:
         if isinstance(source, Parts):
             return source.shards(read)
         source, read = of_split(listed_once(source), read)
-        for left in reversed(range(_TRIES)):
+        for again in (True, False):
             place = _place_of(source)
             try:
                 shards = look(source, read)
                 hold_few(shards)
+            except DatasetReplaced:
+                if not again:
+                    raise
             except LadingError as error:
                 # What was found of one may not fit the other in whatever way.
-                if not left or not (isinstance(error, DatasetReplaced) or _place_of(source) != place):
+                if _place_of(source) == place:
                     raise
+                replaced: LadingError | None = error
             else:
-                if not left or not shards.identity.may_change or _place_of(source) == place:
-                    break
-        return shards
+                if not shards.identity.may_change or _place_of(source) == place:
+                    return shards
+                shards.close()
+                replaced = None
+        raise DatasetReplaced("another dataset took the place of this one twice while it was opened", file=str(source),
+                              advice="Open it again.") from replaced  # fmt: skip
 
     return cast("_Look", opened)
 
