@@ -507,7 +507,7 @@ class FormatTests:
         written = write_shard(self.fmt, table, self.options)
         head = written.data[:1024]
         assert self.fmt.matches(written.path, head)
-        assert self.fmt.list_shards(written.store, written.path, head) is None
+        assert self.fmt.index.shards(written.store, written.path, head) is None
         assert self.fmt.extension(self.fmt.write_options(self.options)).startswith(".")
         assert written.path.endswith(self.fmt.info.extensions)
         names = {self.fmt.shard_name(number) for number in (0, 1, 99_999, 100_000)}
@@ -520,9 +520,8 @@ class FormatTests:
     def test_sidecars_lie_in_their_folder(self) -> None:
         written = write_shard(self.fmt, self.small(), self.options)
         before = {written.path}
-        names = self.fmt.write_index(
-            written.store, "some/folder", [(written.path.removeprefix("some/folder/"), written.facts)]
-        )
+        shards = [(written.path.removeprefix("some/folder/"), written.facts)]
+        names = self.fmt.index.write(written.store, "some/folder", shards, self.fmt.write_options(self.options))
         after = {info.path for info in written.store.walk("")}
         assert after - before == set(names)
         assert all(name.startswith("some/folder/") for name in names)

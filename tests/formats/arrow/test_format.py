@@ -414,8 +414,8 @@ def test_indexes_tell_of_what_was_written() -> None:
         writer.write(pa.record_batch([pa.array(range(rows))], names=["a"]))
         shards.append((name, writer.close()))
         sink.close()
-    assert FORMAT.write_index(store, "set", shards) == ["set/_metadata.json"]
-    listed = FORMAT.list_shards(store, "set/_metadata.json", b"")
+    assert FORMAT.index.write(store, "set", shards, None) == ["set/_metadata.json"]
+    listed = FORMAT.index.shards(store, "set/_metadata.json", b"")
     assert listed is not None
     assert [(shard.path, shard.num_samples) for shard in listed] == [
         ("set/shard-00000.arrow", 2), ("set/shard-00001.arrow", 3),

@@ -645,7 +645,7 @@ def _put(store: MemoryStore, path: str, data: bytes) -> None:
 def test_shards_of_one_dataset_have_the_same_columns(tmp_path: Path) -> None:
     store = MemoryStore()
     _cache(store, {"a.arrow": pa.table({"n": [1]}), "b.arrow": pa.table({"n": ["x"]})})
-    shards = FORMAT.list_shards(store, "set/_metadata.json", b"") or []
+    shards = FORMAT.index.shards(store, "set/_metadata.json", b"") or []
     FORMAT.open(ShardFile(store, shards[0].path, entry=shards[0].entry), FORMAT.read_options({}))
     with pytest.raises(SidecarMismatch, match=r"set/b.arrow: the columns differ.*found n: string"):
         FORMAT.open(ShardFile(store, shards[1].path, entry=shards[1].entry), FORMAT.read_options({}))
@@ -667,10 +667,10 @@ _PAIRS = pa.array([[1, 2]], pa.list_(pa.int8()))
 def test_columns_are_the_same_whatever_types_a_process_has_registered(make: Any) -> None:
     store = MemoryStore()
     _cache(store, {"a.arrow": pa.table({"p": make(pa.ExtensionArray.from_storage(NamedType(_PAIRS.type), _PAIRS))})})
-    [unknown] = FORMAT.list_shards(store, "set/_metadata.json", b"") or []
+    [unknown] = FORMAT.index.shards(store, "set/_metadata.json", b"") or []
     pa.register_extension_type(NamedType(_PAIRS.type))
     try:
-        [known] = FORMAT.list_shards(store, "set/_metadata.json", b"") or []
+        [known] = FORMAT.index.shards(store, "set/_metadata.json", b"") or []
         found = FORMAT.open(ShardFile(store, unknown.path, entry=unknown.entry), FORMAT.read_options({})).read()
     finally:
         pa.unregister_extension_type("tests.named")
@@ -706,13 +706,13 @@ def test_caches_that_are_refused(told: dict[str, Any], message: str) -> None:
     store = MemoryStore()
     _cache(store, {"a.arrow": pa.table({"n": [1]})}, **told)
     with pytest.raises(LadingError, match=f"set/.*{message}"):
-        FORMAT.list_shards(store, "set/_metadata.json", b"")
+        FORMAT.index.shards(store, "set/_metadata.json", b"")
 
 
 def test_a_first_shard_that_is_gone_is_told_by_whoever_reads_it() -> None:
     store = MemoryStore()
     _cache(store, {"a.arrow": pa.table({"n": [1]})}, shard_filenames=["gone.arrow"])
-    [listed] = FORMAT.list_shards(store, "set/_metadata.json", b"") or []
+    [listed] = FORMAT.index.shards(store, "set/_metadata.json", b"") or []
     assert (listed.path, listed.num_samples, listed.entry) == ("set/gone.arrow", 1, "{}")
     with pytest.raises(NotFound, match=r"set/gone\.arrow: no such file"):
         FORMAT.open(ShardFile(store, listed.path, entry=listed.entry), FORMAT.read_options({}))
@@ -724,14 +724,14 @@ def test_a_first_shard_that_is_gone_is_told_by_whoever_reads_it() -> None:
 )
 def test_files_of_these_names_that_are_somebody_elses(name: str, text: str) -> None:
     store = MemoryStore({f"set/{name}": text.encode()})
-    assert FORMAT.list_shards(store, f"set/{name}", text.encode()) is None
+    assert FORMAT.index.shards(store, f"set/{name}", text.encode()) is None
 
 
 def test_saved_selections_of_old_are_refused() -> None:
     state = {"_data_files": [{"filename": "a.arrow"}], "_indices_data_files": [{"filename": "indices.arrow"}]}
     store = MemoryStore({"set/state.json": json.dumps(state).encode()})
     with pytest.raises(LadingError, match=r"set/state.json.*a selection of its rows"):
-        FORMAT.list_shards(store, "set/state.json", b"")
+        FORMAT.index.shards(store, "set/state.json", b"")
 
 
 def test_features_beside_streams_that_tell_none() -> None:
@@ -742,7 +742,7 @@ def test_features_beside_streams_that_tell_none() -> None:
         "set/dataset_info.json": json.dumps(info).encode(),
         "set/a.arrow": arrow_bytes(pa.table({"n": [1]}), pa.ipc.new_stream),
     })  # fmt: skip
-    [shard] = FORMAT.list_shards(store, "set/state.json", b"") or []
+    [shard] = FORMAT.index.shards(store, "set/state.json", b"") or []
     reader = FORMAT.open(ShardFile(store, shard.path, entry=shard.entry), FORMAT.read_options({}))
     told = json.loads(reader.schema().field("n").metadata[b"lading.feature"])
     assert told == {"kind": "class_label", "names": ["no", "yes"]}

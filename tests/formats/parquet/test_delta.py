@@ -393,7 +393,7 @@ def test_all_columns_of_a_file_may_be_missing(tmp_path: Path) -> None:
 
 def reader_of(root: Path) -> Any:
     fmt = get_format("parquet")
-    [shard] = fmt.list_shards(LocalStore(), f"{root}/_delta_log/{0:020}.json", b"") or []
+    [shard] = fmt.index.shards(LocalStore(), f"{root}/_delta_log/{0:020}.json", b"") or []
     return fmt.open(ShardFile(LocalStore(), shard.path, entry=shard.entry), fmt.read_options({}))
 
 

@@ -27,7 +27,7 @@ def listed(
 ) -> list[ListedShard] | None:
     data = text.encode() if isinstance(text, str) else text
     store = MemoryStore({path: data, **{name: bytes(size) for name, size in (files or {}).items()}})
-    return FORMAT.list_shards(store, path, data[:1024])
+    return FORMAT.index.shards(store, path, data[:1024])
 
 
 def index(*shards: Any, **more: Any) -> str:
@@ -37,7 +37,7 @@ def index(*shards: Any, **more: Any) -> str:
 def test_the_peer_s_own_index(golden: Golden) -> None:
     path = golden("wds") / "wids-index" / "index.json"
     spec = json.loads(path.read_text())["shardlist"]
-    shards = FORMAT.list_shards(LocalStore(), str(path), path.read_bytes()[:1024])
+    shards = FORMAT.index.shards(LocalStore(), str(path), path.read_bytes()[:1024])
     assert shards == [
         ListedShard(str(path.parent / s["url"]), s["nsamples"], s["filesize"], {"md5": s["md5sum"]}) for s in spec
     ]
@@ -95,14 +95,14 @@ def test_an_index_that_is_too_large(tmp_path: Path) -> None:
         file.write(b'{"__kind__": 1}')
         file.truncate((256 << 20) + 1)
     with pytest.raises(LimitExceeded, match=r"index\.json"):
-        FORMAT.list_shards(LocalStore(), str(path), b'{"__kind__": 1}')
+        FORMAT.index.shards(LocalStore(), str(path), b'{"__kind__": 1}')
 
 
 def test_no_shard_is_looked_at() -> None:
     names = [f"{i:04d}.tar" for i in range(500)]
     text = index(*({"url": name, "filesize": 3} for name in names))
     store = CountingStore(MemoryStore({"d/index.json": text.encode()}))
-    found = FORMAT.list_shards(store, "d/index.json", text.encode()[:1024])
+    found = FORMAT.index.shards(store, "d/index.json", text.encode()[:1024])
     assert found == [ListedShard(f"d/{name}", None, 3) for name in names]
     assert sum(store.requests.values()) < 5
 
@@ -110,7 +110,7 @@ def test_no_shard_is_looked_at() -> None:
 def test_an_index_is_written_beside_the_shards() -> None:
     store = MemoryStore({"out/a.tar": bytes(5), "out/sub/b.tar": bytes(6)})
     facts = [("out/a.tar", ShardFacts(1, 5, 3)), ("sub/b.tar", ShardFacts(2, 6, 4))]
-    assert FORMAT.write_index(store, "out", facts) == ["out/index.json"]
+    assert FORMAT.index.write(store, "out", facts, None) == ["out/index.json"]
     [text] = store.get_ranges("out/index.json", [(0, store.head("out/index.json").size_bytes)])
     # keys and spelling: golden wds/wids-index
     assert json.loads(bytes(text)) == {
@@ -121,7 +121,7 @@ def test_an_index_is_written_beside_the_shards() -> None:
             {"url": "sub/b.tar", "nsamples": 2, "filesize": 6},
         ],
     }
-    found = FORMAT.list_shards(store, "out/index.json", bytes(text)[:1024])
+    found = FORMAT.index.shards(store, "out/index.json", bytes(text)[:1024])
     assert found == [ListedShard("out/a.tar", 1, 5), ListedShard("out/sub/b.tar", 2, 6)]
 
 

@@ -100,7 +100,7 @@ def read_way(path: str, way: str) -> Iterator[pa.RecordBatch]:
 def read_view(folder: Path, opened: Mapping[str, Any], way: str) -> Iterator[dict[str, Any]]:
     if "index" in opened:
         index = str(folder / opened["index"])
-        listed = FORMAT.list_shards(LocalStore(), index, Path(index).read_bytes()[:1024])
+        listed = FORMAT.index.shards(LocalStore(), index, Path(index).read_bytes()[:1024])
         if listed is None:
             raise DataError("not an index", file=index)
         paths = [shard.path for shard in listed]

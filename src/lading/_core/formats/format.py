@@ -14,12 +14,11 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 import pyarrow as pa
 
 from lading._core.features.stored_values import rows_schema
-from lading._core.formats.base import FoundMembers, ShardFacts, ShardFile, ShardReader, ShardWriter
-from lading._core.formats.dataset_index import JoinedIndex, ListedShard, SplitList
+from lading._core.formats.base import FoundMembers, ShardFile, ShardReader, ShardWriter
+from lading._core.formats.dataset_index import DatasetIndex, LooseFiles
 from lading._core.formats.findings import Finding, Level
-from lading._core.storage.base import FileInfo, Sink, Store
+from lading._core.storage.base import Sink
 from lading.errors import LadingError, UsageError
-from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import check_types
 
 __all__ = ["AnyFormat", "Format", "FormatInfo", "Layout", "NoOptions", "Written", "parse_options"]
@@ -49,16 +48,10 @@ class FormatInfo:
         deep_options: options of reading under which a reader also runs checks that are too slow for every read.
         whole_options: options of reading under which rows come with the bytes of files next to the shard.
         without_sidecar: options of reading under which the index file next to a shard is ignored.
-        index_names: names of files that may be a dataset's own index in its folder, each with a regular expression of
-            the names (without folders) of shards that need it to be a dataset.
-        splits_index: name of the index of several datasets, each in a folder of its own; empty if there is none.
-        split_lists: names of a peer's lists of splits, below the folder of the shards; the first one counts.
         beside: regular expression of the names of files that hold the media of shards, if other formats claim the
             endings of these shards too. A folder with both, and with documents in its first shard, is of this format.
         leftovers: regular expression of the names of files that a peer leaves next to shards, such as sidecars. Those
             with an ending of shards are left out where shards are listed.
-        other_indexes: names of lists that a peer's readers need and that lading does not open folders by.
-        unlisted: endings of shards that are also endings of other formats; only an index distinguishes them.
         interleaved: how a sample of items is laid out: `rows` (a row an item), `members` (files in a tar), `packed` (a
             row a sample) or `documents` (a row a sample, its media in a list).
         fixed_schema: all rows of a shard have the same columns; otherwise each sample may have fields of its own.
@@ -69,8 +62,6 @@ class FormatInfo:
         restores_types: rows are restored exactly only with the columns of the manifest, in every dataset.
         files_name_each_other: the files of a shard contain each other's names, so they cannot be renamed.
         hive_partitions: folders such as `year=2023` above a shard stand for columns of its rows.
-        lists_files: a shard is a list of loose files (`Format.list_files`), and no file itself.
-        described_by: names of files that describe the loose files next to them, also where another format claims them.
         untyped: columns are text unless an option of reading gives their types.
         may_end_early: damage may look like the end of a shard, so that reading a damaged shard raises no error.
     """
@@ -84,13 +75,8 @@ class FormatInfo:
     deep_options: Mapping[str, Any] = field(default_factory=dict)
     whole_options: Mapping[str, Any] = field(default_factory=dict)
     without_sidecar: Mapping[str, Any] = field(default_factory=dict)
-    index_names: Mapping[str, str] = field(default_factory=dict)
-    splits_index: str = ""
-    split_lists: tuple[str, ...] = ()
     beside: str = ""
     leftovers: str = ""
-    other_indexes: tuple[str, ...] = ()
-    unlisted: tuple[str, ...] = ()
     interleaved: Layout = "rows"
     fixed_schema: bool = True
     stores_structs: bool = False
@@ -100,8 +86,6 @@ class FormatInfo:
     restores_types: bool = False
     files_name_each_other: bool = False
     hive_partitions: bool = False
-    lists_files: bool = False
-    described_by: tuple[str, ...] = ()
     untyped: bool = False
     may_end_early: bool = False
 
@@ -137,6 +121,10 @@ class Format(ABC, Generic[R, W]):
     """
 
     info: ClassVar[FormatInfo]
+    index: ClassVar[DatasetIndex] = DatasetIndex()
+    """A peer's own index of a dataset."""
+    loose: ClassVar[LooseFiles | None] = None
+    """How loose files become shards, if a shard is a list of files."""
     late_columns: ClassVar[bool] = False
     """With a fixed schema, later rows may still bring a column, which earlier rows of the file lack."""
 
@@ -257,27 +245,8 @@ class Format(ABC, Generic[R, W]):
         """
         yield from ()
 
-    def check_index(
-        self, store: Store, path: str, shards: Sequence[str], limits: Limits = DEFAULT_LIMITS
-    ) -> Iterator[Finding]:
-        """Yield columns for which a dataset's index contradicts the shards that it lists. Reads no rows.
-
-        Raises:
-            DataError, StoreError: the index cannot be read.
-        """
-        yield from ()
-
-    def list_other(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
-        """Return the shards in a list of `info.other_indexes`, with their samples; empty shards may be missing.
-
-        Raises:
-            NotFound: there is no such list.
-            DataError: it is broken. LimitExceeded: it is larger than `index_bytes`.
-        """
-        return []
-
     def count_as_listed(self, file: ShardFile, options: R) -> int | None:
-        """Return the number of samples as the writers of `info.other_indexes` count them; None if nothing does.
+        """Return the number of samples as the writers of `DatasetIndex.other_names` count them; None if nothing does.
 
         Raises:
             DataError, StoreError: the shard cannot be read.
@@ -299,81 +268,6 @@ class Format(ABC, Generic[R, W]):
     def compressed_copy(self, file: ShardFile) -> str | None:
         """Return the path of the same shard with other compression, if it exists. Raises DataError, StoreError."""
         return None
-
-    # Indexes of datasets
-
-    def list_shards(
-        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
-    ) -> list[ListedShard] | None:
-        """Return the shards that `path` lists, if it is this format's own index of a dataset (wids JSON, MDS).
-
-        Raises:
-            LimitExceeded: the index is larger than `index_bytes`.
-        """
-        return None
-
-    def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
-        """Return the columns that an index gives for a dataset without shards. Raises DataError if it is broken."""
-        return None
-
-    def list_splits(
-        self, store: Store, path: str, files: Sequence[FileInfo], limits: Limits = DEFAULT_LIMITS
-    ) -> SplitList | None:
-        """Return the splits in one of `info.split_lists`; None if it tells none.
-
-        Args:
-            store: the store of the list and of the shards.
-            path: path of the list.
-            files: files of the format below the folder, those of the list among them.
-            limits: limits on what the list may ask for.
-
-        Raises:
-            DataError: the list is invalid. LimitExceeded: it is larger than `index_bytes`.
-        """
-        return None
-
-    def list_files(self, root: str, files: Sequence[FileInfo]) -> tuple[list[ListedShard], Mapping[str, int]]:
-        """Return lists of loose files as shards, and counts of other files; for `info.lists_files`.
-
-        Args:
-            root: what the paths of all files begin with: a folder with its final slash, or nothing.
-            files: the files, by path.
-        """
-        return [], {}
-
-    def claims_folder(self, files: Sequence[FileInfo]) -> bool:
-        """Return whether a folder with these files, which no format claims, is a dataset (`info.lists_files`)."""
-        return False
-
-    def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
-        """Write the peer's own index files for a folder of finished shards; return the paths of the indexes."""
-        return []
-
-    def write_lists(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]], options: W) -> list[str]:
-        """Write the further lists of a peer that these options ask for; return their paths."""
-        return []
-
-    def join_indexes(
-        self, store: Store, folder: str, parts: Sequence[str], limits: Limits = DEFAULT_LIMITS
-    ) -> JoinedIndex | None:
-        """Read the format's own indexes in folders below a folder, as one index of the folder; None if it has none.
-
-        Raises:
-            DataError: an index is broken, or of another format.
-        """
-        return None
-
-    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: W) -> bool:
-        """Write the index of several datasets in folders of these names; return whether there is such an index."""
-        return False
-
-    def rename_entry(self, entry: str, name: str) -> str:
-        """Return the index entry of a shard (`ShardFacts.entry`) whose file has another name now."""
-        return entry
-
-    def entry_files(self, entry: str) -> Sequence[str]:
-        """Return all files that an index entry names, compressed and not; some may be missing."""
-        return ()
 
 
 AnyFormat: TypeAlias = Format[Any, Any]

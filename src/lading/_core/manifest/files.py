@@ -214,7 +214,7 @@ def files_listed(store: Store, folder: str, own: str) -> set[str]:
         path = row["path"]
         found.update([path, *(posixpath.join(posixpath.dirname(path), f["name"]) for f in row["beside_xxh3"] or ())])
         if row["entry"]:
-            found.update(fmt.entry_files(fmt.rename_entry(row["entry"], path)))
+            found.update(fmt.index.renamed(row["entry"], path)[1])
     return {name for name in found if not mf.leads_outside(name) and not name.startswith(f"{mf.FOLDER}/")}
 
 

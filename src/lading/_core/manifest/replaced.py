@@ -13,7 +13,8 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from lading._core.formats.format import FormatInfo
+from lading._core.formats.dataset_index import DatasetIndex
+from lading._core.formats.format import AnyFormat
 from lading._core.formats.registry import all_formats
 from lading._core.manifest.hugging_face import DATA_FILES_NAME
 from lading._core.manifest.values import FOLDER, MANIFEST_NAME
@@ -58,20 +59,21 @@ class _Known:
     """The files of one format in a folder, by their names.
 
     Args:
-        info: the format.
+        fmt: the format.
         lists: names of lists of shards, of all formats.
 
     Attributes:
-        splits_index: name of the format's list of splits.
+        splits_name: name of the format's list of splits.
         shards: number of shards, and of files that belong to one.
         others: files that are not of the format.
     """
 
-    def __init__(self, info: FormatInfo, lists: Container[str]) -> None:
+    def __init__(self, fmt: AnyFormat, lists: Container[str]) -> None:
+        info = fmt.info
         beside = "|".join(filter(None, (info.beside, info.leftovers))) or "(?!)"
         self._beside = re.compile(f"(?:.*/)?(?:{beside})", re.DOTALL)
-        self._endings, self._own_lists, self._lists = info.extensions, _lists_of(info), lists
-        self.splits_index, self.shards, self.others = info.splits_index, 0, _Names()
+        self._endings, self._own_lists, self._lists = info.extensions, _lists_of(fmt.index), lists
+        self.splits_name, self.shards, self.others = fmt.index.splits_name, 0, _Names()
 
     def look_at(self, name: str) -> None:
         """Count a file."""
@@ -82,8 +84,8 @@ class _Known:
             self.others.add(name)
 
 
-def _lists_of(info: FormatInfo) -> set[str]:
-    lists = (*info.index_names, info.splits_index, *info.split_lists, *info.other_indexes)
+def _lists_of(index: DatasetIndex) -> set[str]:
+    lists = (*index.names, index.splits_name, *index.split_lists, *index.other_names)
     return {posixpath.basename(name) for name in lists if name}
 
 
@@ -95,13 +97,13 @@ def refuse_other_files(store: Store, folder: str) -> None:
     """
     if any(has_file(store, f"{folder}/{mark}") for mark in _MARKS):
         return
-    infos = [fmt.info for fmt in all_formats() if fmt.info.extensions]
-    lists = {name for info in infos for name in _lists_of(info)}
-    known = [_Known(info, lists) for info in infos]
+    formats = [fmt for fmt in all_formats() if fmt.info.extensions]
+    lists = {name for fmt in formats for name in _lists_of(fmt.index)}
+    known = [_Known(fmt, lists) for fmt in formats]
     below, foreign = _Names(), _Names()
     is_whole = False
     for name in _names(store, folder):
-        is_whole = is_whole or bool(_OWN_MARK.fullmatch(name)) or any(name == one.splits_index for one in known)
+        is_whole = is_whole or bool(_OWN_MARK.fullmatch(name)) or any(name == one.splits_name for one in known)
         if _OWN.fullmatch(name):
             manifest = _MANIFEST_BELOW.fullmatch(name)
             if manifest:

@@ -161,7 +161,7 @@ class Shard:
 
     def _listed(self, name: str) -> Any:
         """Return a field of the shard's entry in an index of MDS."""
-        entry = self._shards.source(self.number).entry if _INDEX in self._shards.fmt.info.index_names else None
+        entry = self._shards.source(self.number).entry if _INDEX in self._shards.fmt.index.names else None
         fields = orjson.loads(entry) if entry else {}
         if name not in fields:
             raise AttributeError(f"the shard {self.path} has no {name}")
@@ -180,7 +180,7 @@ class Shard:
         listing = self._shards.listing
         folder = folder_of(listing.index_file) or "." if listing.index_file else listing.own
         advice = "A cache folder of your own, whose shards can be evicted, needs a dataset of MDS: convert it first."
-        if _INDEX in self._shards.fmt.info.index_names and folder is not None:
+        if _INDEX in self._shards.fmt.index.names and folder is not None:
             local = is_local(resolve(folder, self._shards.stores)[0])
             where = repr(folder) if local else f'"cache", remote={folder!r}'
             copy = f"lading.compat.mosaicml.LocalCopy({where})"

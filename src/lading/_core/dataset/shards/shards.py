@@ -290,7 +290,7 @@ class Shards:
             return self.replacements[shard]
         own = f"{self.listing.folder}/{FOLDER}" if self.listing.folder is not None and self.manifest else None
         with self.identity.watching():
-            if self.fmt.info.lists_files:
+            if self.fmt.loose is not None:
                 return _loose_files(self.listing, shard, self.stores, self.limits)
             return _listed_file(self.listing, shard, own, self.stores, self.limits)
 
@@ -689,7 +689,7 @@ class Shards:
     def _cache_shard(self, shard: int) -> None:
         """Have the whole file of a shard in the cache of its store, if that has one."""
         store, _ = resolve(self.path(shard), self.stores)
-        if isinstance(store, CachedStore) and not self.fmt.info.lists_files and shard not in self.replacements:
+        if isinstance(store, CachedStore) and self.fmt.loose is None and shard not in self.replacements:
             info = self._infos.get(shard) or self.source(shard).info
             if info is not None:
                 checksum = None if self.kept is None else self.kept.shards["xxh3"][shard].as_py()
@@ -787,7 +787,7 @@ def _listed_schema(fmt: AnyFormat, index: str | None, view: str, stores: Stores,
     """The schema of a source without shards, as its index file says."""
     found = pa.schema([])
     if index is not None:
-        found = fmt.listed_schema(*resolve(index, stores), limits) or found
+        found = fmt.index.schema(*resolve(index, stores), limits) or found
     layout = row_layout(view)
     is_absent = layout.is_keyed and layout.key not in found.names
     return layout.empty_schema if is_absent else found

@@ -311,7 +311,7 @@ def _open(source: Source, read: ReadOptions) -> Shards:
         fmt = documents_format(listing, fmt, stores, read.limits)
     if read.hive_partitioning and fmt.info.hive_partitions and manifest is None and listing.index_file is None:
         listing = with_partitions(listing)
-    if not fmt.info.lists_files:
+    if fmt.loose is None:
         listing = _with_local_versions(listing, stores)
     shards = shards_of(listing, fmt, manifest, kept[1] if kept else None, read=read)
     shards.bad.source = _salvage_source(source, listing, fmt)

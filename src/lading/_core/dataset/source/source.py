@@ -38,7 +38,7 @@ from lading._core.dataset.source.foreign import (
 )
 from lading._core.dataset.source.hub_configs import CARD, HubConfig, choose_config, read_configs
 from lading._core.dataset.source.split_names import splits_of_names
-from lading._core.formats.dataset_index import ListedShard, SplitList
+from lading._core.formats.dataset_index import ListedShard, LooseFiles, SplitList
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.hive_partitions import partitions_of
 from lading._core.formats.index_json import load_index, refuse_pointer, several_splits
@@ -291,7 +291,7 @@ def _is_named_folder(name: str, stores: Stores) -> bool:
 def _tells_splits(folder: str, stores: Stores) -> bool:
     """Whether a folder holds a list which says what files its splits have."""
     store, path = resolve(folder, stores)
-    lists = (f"{path}/{name}" for known in all_formats() for name in known.info.split_lists if "/" in name)
+    lists = (f"{path}/{name}" for known in all_formats() for name in known.index.split_lists if "/" in name)
     return any(has_file(store, place) for place in lists)
 
 
@@ -446,8 +446,8 @@ def _list_glob(store: Store, name: str, path: str, asked: Asked) -> Listing:
         advice = "A bracket that is part of a name is written [[]." if "[" in path else None
         raise SourceNotFound("no file matches the pattern", file=name, advice=advice)
     _refuse_split(name, asked)
-    loose = get_format(asked.format) if asked.format else None
-    if loose is not None and loose.info.lists_files:
+    loose = get_format(asked.format).loose if asked.format else None
+    if loose is not None:
         fixed = path[: path.rfind("/", 0, _GLOB.search(path).start()) + 1]  # type: ignore[union-attr] # it matched
         return _list_loose(store, fixed, loose, infos, asked.roots)
     infos, aside = _seen_by(path, infos, asked.format)
@@ -464,7 +464,9 @@ def _listed_in_json(store: Store, path: str, info: FileInfo, limits: Limits) -> 
     head = read_head(store, path, info)
     refuse_pointer(head, path)
     for candidate in all_formats():
-        listed = candidate.list_shards(store, path, head, limits)
+        if path.endswith(tuple(f"/{name}" for name in candidate.index.other_names)):
+            continue
+        listed = candidate.index.shards(store, path, head, limits)
         if listed is not None:
             return Listing(_table(listed, path), index_file=path, format=candidate.name)
     return None
@@ -569,9 +571,9 @@ def _list_folder(
     if listed is not None:
         return listed
     head_of = partial(read_head, store)
-    if not (asked.format and get_format(asked.format).info.lists_files):
+    if not asked.format or get_format(asked.format).loose is None:
         found.tables.refuse(head_of)
-    loose = _format_of_loose(found, asked)
+    loose = _loose_files(found, asked)
     if loose is not None:
         if not asked.format:
             _refuse_labels_apart(store, root, loose, found)
@@ -615,7 +617,7 @@ def _listed_by_log(store: Store, root: str, limits: Limits, asked: Asked, found:
         _split_of(root, dict[str, pa.Table](), asked.split)
     _refuse_split(root, asked)
     fmt = get_format(name)
-    shards = {one.path: one for one in fmt.list_shards(store, log, read_head(store, log), limits) or ()}
+    shards = {one.path: one for one in fmt.index.shards(store, log, read_head(store, log), limits) or ()}
     for there in _shards_of(store, [info for info in found.files if info.path in shards]):
         shards[there.path] = replace(shards[there.path], size_bytes=there.size_bytes, version=there.version)
     others = sum(claimed_by(info.path) is fmt and info.path not in shards for info in found.files)
@@ -678,7 +680,7 @@ def _list_config(store: Store, root: str, config: HubConfig, found: _Found, aske
     below = f"{config.folder}/" if config.folder else ""
     tables = [name for name, info in inside.items() if claimed_by(name) is not None and info.path not in found.aside]
     own = [info for name, info in inside.items() if name.startswith(below)]
-    seen = tables if _format_of_loose(replace(found, files=own), asked) is None else [*inside]
+    seen = tables if _loose_files(replace(found, files=own), asked) is None else [*inside]
     mine = [name for name in seen if name.startswith(below)]
     if config.splits:
         splits = {
@@ -695,7 +697,7 @@ def _list_config(store: Store, root: str, config: HubConfig, found: _Found, aske
     of_config = {*chain.from_iterable(splits.values())} if config.splits else {*mine}
     outside = {f"files outside the config {config.name!r}, left out": len({*seen} - of_config)}
     told = {f"options of the config, not applied: {', '.join(config.ignored)}": len(config.ignored)}
-    loose = _format_of_loose(replace(found, files=chosen), asked)
+    loose = _loose_files(replace(found, files=chosen), asked)
     if loose is not None:
         tops = {name[: max(name.find("/"), 0)] for name in names}
         folder = "/".join([root.rstrip("/"), *(filter(None, tops) if len(tops) == 1 else ()), ""])
@@ -737,27 +739,26 @@ def _matching(patterns: Sequence[str], names: Sequence[str], card: str) -> list[
     return list(found)
 
 
-def _format_of_loose(found: _Found, asked: Asked) -> AnyFormat | None:
-    """The format of loose files, if it is asked for; or if nothing else is in a folder that has media."""
+def _loose_files(found: _Found, asked: Asked) -> LooseFiles | None:
+    """How loose files are read, if their format is asked for; or if nothing else is in a folder that has media."""
     if asked.format:
-        named = get_format(asked.format)
-        return named if named.info.lists_files else None
-    for known in all_formats():
-        if known.info.lists_files and not found.datasets and known.claims_folder(found.files):
+        return get_format(asked.format).loose
+    for loose in (known.loose for known in all_formats()):
+        if loose is not None and not found.datasets and loose.claims(found.files):
             tables = (info for info in found.files if info.path not in found.aside)
-            others = (info for info in tables if os.path.basename(info.path) not in known.info.described_by)
-            return None if any(claimed_by(info.path) is not None for info in others) else known
+            others = (info for info in tables if os.path.basename(info.path) not in loose.described_by)
+            return None if any(claimed_by(info.path) is not None for info in others) else loose
     return None
 
 
-def _refuse_labels_apart(store: Store, root: str, fmt: AnyFormat, found: _Found) -> None:
+def _refuse_labels_apart(store: Store, root: str, loose: LooseFiles, found: _Found) -> None:
     """Raise UsageError for images whose labels lie apart from them, without a table that lading reads with them."""
     names = [info.path[len(root) :].lstrip("/") for info in found.files if info.size_bytes >= 0]
-    if not any(os.path.basename(name) in fmt.info.described_by for name in names):
-        refuse_labels_apart(names, root, lambda name: read_head(store, _path_in(store, root, name)), fmt.info.name)
+    if not any(os.path.basename(name) in loose.described_by for name in names):
+        refuse_labels_apart(names, root, lambda name: read_head(store, _path_in(store, root, name)), loose.format)
 
 
-def _list_folder_of_files(store: Store, root: str, fmt: AnyFormat, found: _Found, asked: Asked) -> Listing:
+def _list_folder_of_files(store: Store, root: str, loose: LooseFiles, found: _Found, asked: Asked) -> Listing:
     """Loose files below a folder; of one split, if all of them lie in folders that are named like splits."""
     inside, files, left_out = root.rstrip("/") + "/", found.files, Counter[str]()
     left_out.update({"hidden files, left out": found.hidden} if found.hidden else {})
@@ -771,26 +772,28 @@ def _list_folder_of_files(store: Store, root: str, fmt: AnyFormat, found: _Found
         inside += f"{min(folders)}/" if len(folders) == 1 else ""
     elif asked.split:
         _split_of(root, dict[str, set[str]](), asked.split)
-    listing = _list_loose(store, inside, fmt, files, asked.roots)
+    listing = _list_loose(store, inside, loose, files, asked.roots)
     if not len(listing):
         raise _no_shard(root, found.files, "")
     return replace(listing, folder=root, left_out=left_out + Counter(listing.left_out))
 
 
-def _list_loose(store: Store, inside: str, fmt: AnyFormat, files: Sequence[FileInfo], roots: Sequence[str]) -> Listing:
+def _list_loose(
+    store: Store, inside: str, loose: LooseFiles, files: Sequence[FileInfo], roots: Sequence[str]
+) -> Listing:
     """Loose files as shards. On this machine, links that lead out of their folder, and not to a root, are left out.
 
     Args:
         store: the store of the files.
         inside: what all paths begin with: a folder with its final slash, or nothing.
-        fmt: the format of loose files.
+        loose: makes them shards.
         files: the files, by path.
         roots: folders that links may lead to.
     """
     near = _near_files(inside, files, roots) if is_local(store) else files
-    shards, left_out = fmt.list_files(inside, near)
+    shards, left_out = loose.shards(inside, near)
     far = len(files) - len(near)
-    return Listing(_table(shards), format=fmt.name, left_out={
+    return Listing(_table(shards), format=loose.format, left_out={
         **left_out, **({"links to other folders, left out (--root allows a folder)": far} if far else {}),
     })  # fmt: skip
 
@@ -826,7 +829,7 @@ def _no_shard(folder: str, files: Sequence[FileInfo], named: str, *, aside: int 
     meant = [] if named else [each.info.name for each in known if _ending_in(files, each.info.when_named)]
     advice = f"If they hold rows, name the format: --from {meant[0]}. " if meant else ""
     advice += f"To read {count(aside, 'file')} whose names begin with _, name the files. " if aside else ""
-    loose = next((each.info.name for each in known if each.info.lists_files), "") if files and not named else ""
+    loose = next((each.info.name for each in known if each.loose is not None), "") if files and not named else ""
     advice += f"If each is a field of a sample, read them as loose files: --from {loose}." if loose else ""
     return SourceNotFound(f"the folder holds no shard{named and f' of the format {named}'}", file=folder,
                           expected=f"files ending in {plain}{', perhaps compressed' if packed else ''}",
@@ -862,7 +865,7 @@ def _look_through(store: Store, root: str, limits: Limits, inside: Sequence[File
         SeveralSplits: it holds lading's own list of splits.
         UnfinishedDataset: it holds a dataset whose commit has not ended.
     """
-    found, lists = _Found(), tuple(f"/{name}" for known in all_formats() for name in known.info.split_lists)
+    found, lists = _Found(), tuple(f"/{name}" for known in all_formats() for name in known.index.split_lists)
     tables, inside = _table_endings(named), [*store.walk(root)] if inside is None else inside
     refuse_listed(store, (info.path for info in inside))
     for info in inside:
@@ -948,9 +951,9 @@ def _listed_by_splits(
     """The list of splits in a folder, or in the one folder that holds all of its shards, and what it says."""
     folders = {os.path.dirname(info.path) for info in infos}
     places = [root.rstrip("/"), *(folders if len(folders) == 1 else ())]
-    for path in (_path_in(store, place, name) for place in dict.fromkeys(places) for name in fmt.info.split_lists):
+    for path in (_path_in(store, place, name) for place in dict.fromkeys(places) for name in fmt.index.split_lists):
         if path in found.split_lists:
-            splits = fmt.list_splits(store, path, infos, limits)
+            splits = fmt.index.splits(store, path, infos, limits)
             return None if splits is None else (path, splits)
     return None
 
@@ -962,9 +965,9 @@ def _refuse_several_caches(root: str, fmt: AnyFormat, found: _Found, infos: Sequ
     datasets, which have an index, are known by that.
     """
     names, folders = {info.path for info in found.files}, {os.path.dirname(info.path) for info in infos}
-    listed = {path[: -len(name) - 1] for path in found.split_lists for name in fmt.info.split_lists
+    listed = {path[: -len(name) - 1] for path in found.split_lists for name in fmt.index.split_lists
               if path.endswith(f"/{name}")}  # fmt: skip
-    listed = {place for place in listed if names.isdisjoint(f"{place}/{name}" for name in fmt.info.index_names)}
+    listed = {place for place in listed if names.isdisjoint(f"{place}/{name}" for name in fmt.index.names)}
     for places in (
         revisions_of(folders),
         {place for place in listed if any(_holds_any([place], f"{f}/") for f in folders)},
@@ -1022,7 +1025,7 @@ def lists_of_splits() -> list[str]:
     """Names of the files, below a folder of several datasets, that may keep these apart."""
     return [
         f"{FOLDER}/{SPLITS_NAME}",
-        *(known.info.splits_index for known in all_formats() if known.info.splits_index),
+        *(known.index.splits_name for known in all_formats() if known.index.splits_name),
     ]
 
 
@@ -1064,7 +1067,7 @@ def _listed_by_index(
         there: the files of the folder, if they were listed.
     """
     formats = [get_format(asked.format)] if asked.format else list(all_formats())
-    for name in sorted({name for known in formats for name in known.info.index_names}):
+    for name in sorted({name for known in formats for name in known.index.names}):
         path = _path_in(store, root, name)
         if there is not None and path not in there:
             continue
@@ -1075,7 +1078,7 @@ def _listed_by_index(
         refuse_pointer(head, path)
         with no_cycles():
             for known in formats:
-                listed = known.list_shards(store, path, head, limits) if name in known.info.index_names else None
+                listed = known.index.shards(store, path, head, limits) if name in known.index.names else None
                 if listed is not None:
                     return Listing(_table(listed, path), index_file=path, format=known.name)
     return None
@@ -1087,7 +1090,7 @@ def _refuse_without_index(store: Store, root: str, name: str, infos: Sequence[Fi
     Raises:
         DataError: a file of the index's name is there, and is none.
     """
-    for needed, pattern in get_format(name).info.index_names.items():
+    for needed, pattern in get_format(name).index.names.items():
         mine = [info for info in infos if re.fullmatch(pattern, os.path.basename(info.path))]
         if mine:
             path = _path_in(store, root, needed)

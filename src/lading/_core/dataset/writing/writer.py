@@ -404,7 +404,8 @@ class DatasetWriter:
 
     def _renamed(self, facts: ShardFacts, path: str) -> ShardFacts:
         """What a shard holds that was built under another name."""
-        return replace(facts, entry=self._kind.format.rename_entry(facts.entry, posixpath.basename(path)))
+        entry, _ = self._kind.format.index.renamed(facts.entry, posixpath.basename(path))
+        return replace(facts, entry=entry)
 
     def _files_of(self, path: str) -> list[str]:
         """The files of a shard, those beside it first."""
@@ -516,8 +517,7 @@ class DatasetWriter:
         folder, kind, store = self._staging.folder, self._kind, self._staging.store
         sidecars, facts = list[str](), self._shards.facts
         if self._rank is None:
-            sidecars += kind.format.write_index(store, folder, facts)
-            sidecars += kind.format.write_lists(store, folder, facts, kind.options)
+            sidecars += kind.format.index.write(store, folder, facts, kind.options)
         shards, summary = self._shards.close(), self.summary
         columns = self._part.columns
         schema = columns.schema or kind.row_layout.empty_schema

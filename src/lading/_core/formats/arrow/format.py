@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -38,13 +38,58 @@ from lading._core.formats.arrow.recover import recover_messages
 from lading._core.formats.arrow.schema import check_schema, given_schema, stored_schema
 from lading._core.formats.arrow.writer import ArrowWriter, WriteOptions
 from lading._core.formats.base import Recovered, ShardFacts, ShardFile, map_file
-from lading._core.formats.dataset_index import ListedShard, SplitList
+from lading._core.formats.dataset_index import DatasetIndex, ListedShard, SplitList
 from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import Format, FormatInfo, Written
 from lading._core.storage.base import FileInfo, Sink, Store
 from lading.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["FORMAT", "ArrowFormat", "ArrowReader", "ArrowWriter", "ReadOptions", "WriteOptions"]
+
+
+class ArrowIndex(DatasetIndex):
+    """`_metadata.json` of stable-datasets; `state.json`, `dataset_info.json` and `dataset_dict.json` of datasets."""
+
+    names: ClassVar = {
+        CACHE_INDEX: r"shard-\d{5}\.arrow",
+        STATE_INDEX: r"data-\d{5}-of-\d{5}\.arrow",
+        SPLITS_INDEX: "",
+    }
+    splits_name = SPLITS_INDEX
+    split_lists = (INFO_NAME,)
+
+    def shards(self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
+        """Return the shards of a `_metadata.json`, `state.json` or `dataset_dict.json`."""
+        return list_arrow(store, path, limits)
+
+    def schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
+        """Return the columns that an index gives for a dataset without shards."""
+        return listed_schema(store, path, limits)
+
+    def splits(
+        self, store: Store, path: str, files: Sequence[FileInfo], limits: Limits = DEFAULT_LIMITS
+    ) -> SplitList | None:
+        """Return the splits of a cache of a builder of datasets, which `dataset_info.json` names."""
+        return list_builder_splits(store, path, files, limits)
+
+    def write(
+        self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]], options: WriteOptions | None
+    ) -> list[str]:
+        """Write `_metadata.json`; for streams `state.json` and `dataset_info.json`."""
+        return write_indexes(store, folder, shards)
+
+    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: WriteOptions) -> bool:
+        """Write `dataset_dict.json` for the layout of datasets; there is no other such index."""
+        listed = options.layout == "huggingface"
+        if listed:
+            write_splits(store, folder, splits)
+        return listed
+
+    def checks(
+        self, store: Store, path: str, shards: Sequence[str], limits: Limits = DEFAULT_LIMITS
+    ) -> Iterator[Finding]:
+        """Yield features in an index, or in `dataset_info.json` next to it, that differ from those of the shards."""
+        return check_index_columns(store, path, shards, limits)
 
 
 class ArrowFormat(Format[ReadOptions, WriteOptions]):
@@ -58,41 +103,15 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         stores_structs=True,
         whole_options={"load_assets": True},
         hive_partitions=True,
-        index_names={
-            CACHE_INDEX: r"shard-\d{5}\.arrow",
-            STATE_INDEX: r"data-\d{5}-of-\d{5}\.arrow",
-            SPLITS_INDEX: "",
-        },
-        splits_index=SPLITS_INDEX,
-        split_lists=(INFO_NAME,),
         leftovers=r"cache-.*\.arrow",  # of `.map()` and the like of datasets
         opens_at_once=True,
         may_end_early=True,
     )
+    index = ArrowIndex()
 
     def matches(self, path: str, head: bytes) -> bool:
         """Whether the first bytes or the name are Arrow's. By its name, a damaged file is reported as damaged."""
         return head.startswith((MAGIC, CONTINUED)) or path.lower().endswith(self.info.extensions)
-
-    def list_shards(
-        self,
-        store: Store,
-        path: str,
-        head: bytes,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> list[ListedShard] | None:
-        """Return the shards of a `_metadata.json`, `state.json` or `dataset_dict.json`."""
-        return list_arrow(store, path, limits)
-
-    def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
-        """Return the columns that an index gives for a dataset without shards."""
-        return listed_schema(store, path, limits)
-
-    def check_index(
-        self, store: Store, path: str, shards: Sequence[str], limits: Limits = DEFAULT_LIMITS
-    ) -> Iterator[Finding]:
-        """Yield features in an index, or in `dataset_info.json` next to it, that differ from those of the shards."""
-        return check_index_columns(store, path, shards, limits)
 
     def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield layout findings by the headers of messages, and problems of external videos."""
@@ -136,19 +155,6 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         found = given_schema(stored, "", media="stored")
         return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
 
-    def list_splits(
-        self, store: Store, path: str, files: Sequence[FileInfo], limits: Limits = DEFAULT_LIMITS
-    ) -> SplitList | None:
-        """Return the splits of a cache of a builder of datasets, which `dataset_info.json` names."""
-        return list_builder_splits(store, path, files, limits)
-
-    def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: WriteOptions) -> bool:
-        """Write `dataset_dict.json` for the layout of datasets; there is no other such index."""
-        listed = options.layout == "huggingface"
-        if listed:
-            write_splits(store, folder, splits)
-        return listed
-
     def recover(
         self, file: ShardFile, options: ReadOptions, *, schema: pa.Schema | None = None, failed: bool = True
     ) -> Recovered | None:
@@ -158,10 +164,6 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
     def shard_name(self, number: int) -> str:
         """Return `shard-00000`, the name that stable-datasets gives; datasets takes any name."""
         return f"shard-{number:05d}"
-
-    def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
-        """Write `_metadata.json`; for streams `state.json` and `dataset_info.json`."""
-        return write_indexes(store, folder, shards)
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Return the layout of Hugging Face's datasets for a stream of theirs."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lading._core.formats.base import ShardFile
-from lading._core.formats.dataset_index import ListedShard
+from lading._core.formats.dataset_index import ListedShard, LooseFiles
 from lading._core.formats.files.listing import METADATA_NAMES, holds_media, list_files
 from lading._core.formats.files.reader import FilesReader, ReadOptions
 from lading._core.formats.format import Format, FormatInfo, NoOptions
@@ -30,24 +30,30 @@ from lading.errors import UsageError
 __all__ = ["FORMAT", "FilesFormat", "FilesReader", "ReadOptions"]
 
 
+class SampleFiles(LooseFiles):
+    """The samples of a folder, in slices."""
+
+    format = "files"
+    described_by = METADATA_NAMES
+
+    def claims(self, files: Sequence[FileInfo]) -> bool:
+        """Return whether some files are media by their names."""
+        return holds_media(files)
+
+    def shards(self, root: str, files: Sequence[FileInfo]) -> tuple[list[ListedShard], Mapping[str, int]]:
+        """Return slices of the samples of a folder."""
+        return list_files(root, files)
+
+
 class FilesFormat(Format[ReadOptions, NoOptions]):
     """Folders of loose files."""
 
-    info = FormatInfo(
-        name="files", extensions=(), read_options=ReadOptions, lists_files=True, described_by=METADATA_NAMES
-    )
+    info = FormatInfo(name="files", extensions=(), read_options=ReadOptions)
+    loose = SampleFiles()
 
     def matches(self, path: str, head: bytes) -> bool:
         """Return False: a shard is no file."""
         return False
-
-    def list_files(self, root: str, files: Sequence[FileInfo]) -> tuple[list[ListedShard], Mapping[str, int]]:
-        """Return slices of the samples of a folder."""
-        return list_files(root, files)
-
-    def claims_folder(self, files: Sequence[FileInfo]) -> bool:
-        """Return whether some files are media by their names."""
-        return holds_media(files)
 
     def read_only_error(self) -> UsageError:
         """Return the error that names the verb that writes loose files."""

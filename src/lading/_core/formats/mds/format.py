@@ -25,13 +25,13 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from lading._core.features.row_layout import row_layout
 from lading._core.formats.base import Recovered, ShardFacts, ShardFile, map_file
-from lading._core.formats.dataset_index import JoinedIndex, ListedShard
+from lading._core.formats.dataset_index import DatasetIndex, JoinedIndex, ListedShard
 from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import Format, FormatInfo, Written
 from lading._core.formats.mds.check import check_shard, find_compressed_copy
@@ -73,6 +73,35 @@ __all__ = [
 ]
 
 
+class MdsIndex(DatasetIndex):
+    """`index.json`, which has the columns, files and sizes of each shard."""
+
+    names: ClassVar = {INDEX_NAME: ".*"}
+    unlisted = tuple(f".{kind}{end}" for kind in KINDS[1:] for end in ("", *map(".{}".format, COMPRESSIONS)))
+
+    def shards(self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
+        """Return the shards of an `index.json`."""
+        return list_mds(store, path, head, limits)
+
+    def write(
+        self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]], options: WriteOptions | None
+    ) -> list[str]:
+        """Write `index.json`."""
+        return write_index(store, folder, shards)
+
+    def join(self, store: Store, folder: str, parts: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> JoinedIndex:
+        """Read the `index.json` of each part."""
+        entries = joined_entries(store, folder, parts, limits)
+        files = [name for entry in entries for name in files_named(entry)]
+        samples = sum(entry["samples"] for entry in entries)
+        return JoinedIndex(len(entries), samples, files, partial(save_index, store, folder, entries))
+
+    def renamed(self, entry: str, name: str) -> tuple[str, list[str]]:
+        """Return the entry with files of this name, as a writer makes it: unpacked, packed and `.meta` files."""
+        changed = named(json.loads(entry), name)
+        return json.dumps(changed, sort_keys=True), files_named(changed)
+
+
 class MdsFormat(Format[ReadOptions, WriteOptions]):
     """MDS datasets, split formats included."""
 
@@ -81,19 +110,12 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         extensions=(".mds", ".mds.br", ".mds.bz2", ".mds.gz", ".mds.snappy", ".mds.zstd"),
         read_options=ReadOptions,
         write_options=WriteOptions,
-        index_names={INDEX_NAME: ".*"},
         leftovers=r"shard\.\d+\.(?:json|csv|tsv|xsv)(?:\.meta)?(?:\.(?:br|bz2|gz|snappy|zstd))?",
-        unlisted=tuple(f".{kind}{end}" for kind in KINDS[1:] for end in ("", *map(".{}".format, COMPRESSIONS))),
         interleaved="packed",
         self_contained=True,
         restores_types=True,
     )
-
-    def list_shards(
-        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
-    ) -> list[ListedShard] | None:
-        """Return the shards of an `index.json`."""
-        return list_mds(store, path, head, limits)
+    index = MdsIndex()
 
     def open(self, file: ShardFile, options: ReadOptions) -> MdsReader:
         """Open a shard; read its head, and all of it if it is compressed.
@@ -144,30 +166,9 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         """Return `.mds`, and the ending of the compression."""
         return f".mds{options.ending}"
 
-    def rename_entry(self, entry: str, name: str) -> str:
-        """Return the entry with files of this name, as a writer makes it."""
-        return json.dumps(named(json.loads(entry), name), sort_keys=True)
-
-    def entry_files(self, entry: str) -> list[str]:
-        """Return the unpacked file, the packed file and the `.meta` files that the entry names."""
-        return files_named(json.loads(entry))
-
     def restored_schema(self, rows: pa.Schema) -> pa.Schema:
         """Return the columns without dictionaries and views, bytes and arrays as large_binary."""
         return written_schema(rows)
-
-    def join_indexes(
-        self, store: Store, folder: str, parts: Sequence[str], limits: Limits = DEFAULT_LIMITS
-    ) -> JoinedIndex:
-        """Read the `index.json` of each part."""
-        entries = joined_entries(store, folder, parts, limits)
-        files = [name for entry in entries for name in files_named(entry)]
-        samples = sum(entry["samples"] for entry in entries)
-        return JoinedIndex(len(entries), samples, files, partial(save_index, store, folder, entries))
-
-    def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
-        """Write `index.json`."""
-        return write_index(store, folder, shards)
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Return the compression by the ending; by index or header, the columns with null masks.

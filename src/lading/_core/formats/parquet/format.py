@@ -46,7 +46,7 @@ from lading._core.features.huggingface import (
     media_schema,
 )
 from lading._core.formats.base import Recovered, ShardFile
-from lading._core.formats.dataset_index import ListedShard
+from lading._core.formats.dataset_index import DatasetIndex, ListedShard
 from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import Format, FormatInfo, Written
 from lading._core.formats.parquet.check import check_shard
@@ -67,6 +67,18 @@ from lading.limits import DEFAULT_LIMITS, Limits
 __all__ = ["FORMAT", "ParquetFormat", "ParquetReader", "ParquetWriter", "ReadOptions", "WriteOptions"]
 
 
+class DeltaIndex(DatasetIndex):
+    """The log of a Delta Lake table."""
+
+    def shards(self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
+        """Return the files of a table, at the version of a file of its log; see `delta_log`."""
+        return list_table(store, path, limits) if is_log(path) else None
+
+    def schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
+        """Return the columns of a table."""
+        return schema_of_table(store, path, limits) if is_log(path) else None
+
+
 class ParquetFormat(Format[ReadOptions, WriteOptions]):
     """Parquet files. They have no sidecars. The log of a Delta Lake table is an index of a dataset."""
 
@@ -79,6 +91,7 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         hive_partitions=True,
         leftovers=r"_SUCCESS|_metadata|_common_metadata|\..*\.crc",  # of Spark and Dask
     )
+    index = DeltaIndex()
 
     def matches(self, path: str, head: bytes) -> bool:
         """By the magic; by the name too, so that a damaged file is called damaged, not unknown."""
@@ -101,16 +114,6 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         except LadingError:
             source.close()
             raise
-
-    def list_shards(
-        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
-    ) -> list[ListedShard] | None:
-        """Return the files of a Delta Lake table, at the version of a file of its log; see `delta_log`."""
-        return list_table(store, path, limits) if is_log(path) else None
-
-    def listed_schema(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> pa.Schema | None:
-        """Return the columns of a Delta Lake table."""
-        return schema_of_table(store, path, limits) if is_log(path) else None
 
     def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield layout findings of row groups, pages and columns, by the footer."""

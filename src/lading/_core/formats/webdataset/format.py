@@ -35,7 +35,7 @@ from lading._core.codecs import ENDINGS, sniff_wrap, stream_decoder
 from lading._core.content.media_lists import members_schema
 from lading._core.features.types import Json, feature_of
 from lading._core.formats.base import Recovered, ShardFacts, ShardFile, ShardReader, map_file
-from lading._core.formats.dataset_index import ListedShard, SplitList
+from lading._core.formats.dataset_index import DatasetIndex, ListedShard, SplitList
 from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import Format, FormatInfo, Written
 from lading._core.formats.mapped import selected_rows
@@ -69,6 +69,46 @@ __all__ = ["FORMAT", "ReadOptions", "WebdatasetFormat", "WebdatasetReader", "Web
 _ENDINGS = {wrap: f".tar{ending}" for wrap, ending in ENDINGS.items()}
 
 
+class WebdatasetIndex(DatasetIndex):
+    """The JSON of wids, and the lists of megatron-energon."""
+
+    other_names = (INFO_NAME,)
+    split_lists = SPLIT_NAMES
+
+    def shards(self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:
+        """Return the shards of a wids index, or of megatron-energon's list of a folder.
+
+        Raises:
+            DataError: a broken index, or one that lists a shard twice.
+            BadReference: a url outside the folder of the index.
+        """
+        if path.endswith(f"/{INFO_NAME}"):
+            return list_energon(store, path, limits)
+        return list_wids(store, path, head, limits)
+
+    def splits(self, store: Store, path: str, files: Sequence[FileInfo], limits: Limits = DEFAULT_LIMITS) -> SplitList:
+        """Return the splits in megatron-energon's list."""
+        return list_energon_splits(store, path, files, limits)
+
+    def write(
+        self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]], options: WriteOptions | None
+    ) -> list[str]:
+        """Write `index.json` (wids); and megatron-energon's files by the tars' headers, if the options ask for them."""
+        written = write_wids(store, folder, shards)
+        if options is None or options.energon is None:
+            return written
+        counts = {path.removeprefix(f"{folder}/"): facts.num_samples for path, facts in shards if facts.num_samples}
+        starts = {name: _starts(ShardFile(store, f"{folder}/{name}")) for name in counts}
+        return written + write_energon(store, folder, counts, starts, options.energon)
+
+
+def _starts(file: ShardFile) -> list[int]:
+    """Return where each sample of a tar begins, and where the last one ends."""
+    walk = Pass(open_tar(file, mmap=False), lower_case=True, on_duplicate="keep_first")
+    starts = [start for rows in walk.rows() for start in rows.start[rows.new].tolist()]
+    return [*starts, walk.end]
+
+
 class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
     """WebDataset tars, with wids JSON as the index of a dataset and `.tar.idx` as that of a shard."""
 
@@ -79,31 +119,19 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         write_options=WriteOptions,
         copy_options=({"lower_case": False}, {"fields": "given"}),
         without_sidecar={"sidecar": "ignore"},
-        other_indexes=(INFO_NAME,),
         # Of webdataset, energon, wids, img2dataset:
         leftovers=r".*\.idx|\.nv-meta/.*|index\.json|\d+(?:\.parquet|_stats\.json)",
-        split_lists=SPLIT_NAMES,
         interleaved="members",
         fixed_schema=False,
         may_end_early=True,
     )
+    index = WebdatasetIndex()
 
     def matches(self, path: str, head: bytes) -> bool:
         """Whether the first header or the name is that of a tar. By its name, a damaged file is reported as damaged."""
         if is_header(head[:BLOCK]) or path.lower().endswith(self.info.extensions):
             return True
         return bool(sniff_wrap(head)) and _begins_with_header(head)
-
-    def list_shards(
-        self, store: Store, path: str, head: bytes, limits: Limits = DEFAULT_LIMITS
-    ) -> list[ListedShard] | None:
-        """Return the shards of a wids index.
-
-        Raises:
-            DataError: a broken index, or one that lists a shard twice.
-            BadReference: a url outside the folder of the index.
-        """
-        return list_wids(store, path, head, limits)
 
     def open(self, file: ShardFile, options: ReadOptions) -> ShardReader:
         """Open a tar; read its first bytes, or its headers if samples of it are excluded.
@@ -151,16 +179,6 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         """Return the `.tar.idx`; compressed tars have none."""
         return find_sidecar(file, options)
 
-    def list_other(self, store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard]:
-        """Return the shards in megatron-energon's list of a folder."""
-        return list_energon(store, path, limits)
-
-    def list_splits(
-        self, store: Store, path: str, files: Sequence[FileInfo], limits: Limits = DEFAULT_LIMITS
-    ) -> SplitList:
-        """Return the splits in megatron-energon's list."""
-        return list_energon_splits(store, path, files, limits)
-
     def count_as_listed(self, file: ShardFile, options: ReadOptions) -> int:
         """Return the number of samples by WebDataset's rule."""
         return self._open(file, replace(options, sidecar="ignore")).count_samples()
@@ -207,26 +225,6 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
     def find_members(self, file: ShardFile, *, failed: bool) -> TarMembers:
         """Find the members of a damaged tar, by their headers."""
         return find_members(map_file(file), file.path, failed=failed)
-
-    def write_index(self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]]) -> list[str]:
-        """Write `index.json` (wids)."""
-        return write_wids(store, folder, shards)
-
-    def write_lists(
-        self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]], options: WriteOptions
-    ) -> list[str]:
-        """Write the files of megatron-energon, if the options ask for them; reads the headers of the tars."""
-        if options.energon is None:
-            return []
-        counts = {path.removeprefix(f"{folder}/"): facts.num_samples for path, facts in shards if facts.num_samples}
-        starts = {name: self._starts(ShardFile(store, f"{folder}/{name}")) for name in counts}
-        return write_energon(store, folder, counts, starts, options.energon)
-
-    def _starts(self, file: ShardFile) -> list[int]:
-        """Return where each sample of a tar begins, and where the last one ends."""
-        walk = Pass(open_tar(file, mmap=False), lower_case=True, on_duplicate="keep_first")
-        starts = [start for rows in walk.rows() for start in rows.start[rows.new].tolist()]
-        return [*starts, walk.end]
 
 
 def _begins_with_header(head: bytes) -> bool:

@@ -166,7 +166,7 @@ def _converted(
 
 def _write_index(write: WriteOptions, names: Sequence[str], staging: Staging) -> None:
     target, store, place = get_format(write.format), staging.store, staging.folder
-    if target.write_splits(store, place, names, target.write_options(write.options or {})):
+    if target.index.write_splits(store, place, names, target.write_options(write.options or {})):
         return
     write_splits(store, place, names)
     save_data_files(store, place, write.format, {

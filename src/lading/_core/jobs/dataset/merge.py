@@ -105,8 +105,8 @@ def merge(
         found = f"{count(len(below), 'file')} of other kinds" if below else "no file, or no such folder"
         raise SourceNotFound("the folder holds no parts of a dataset", file=path,
                              expected="ranks, or datasets in folders of their own", found=found)  # fmt: skip
-    fmt = next(known for known in all_formats() if _INDEX in known.info.index_names)
-    joined = fmt.join_indexes(store, path, sorted(indexed), limits)
+    fmt = next(known for known in all_formats() if _INDEX in known.index.names)
+    joined = fmt.index.join(store, path, sorted(indexed), limits)
     assert joined is not None, "formats with this index join it"
     _refuse_others(path, below, fmt, joined.files, indexed)
     joined.write()
@@ -169,7 +169,7 @@ def _is_lost(name: str, below: AbstractSet[str], fmt: AnyFormat, folders: Abstra
     What else lies with parts is no shard to whoever opens these: a table of what they hold, it may be. A shard with the
     name of such a table has a `.meta` beside it.
     """
-    if name.endswith(fmt.info.unlisted):
+    if name.endswith(fmt.index.unlisted):
         stem, ending = posixpath.splitext(name)
         if not below.isdisjoint((f"{name}.meta", f"{stem}.meta{ending}")):
             return True
@@ -178,7 +178,7 @@ def _is_lost(name: str, below: AbstractSet[str], fmt: AnyFormat, folders: Abstra
         return False
     if name.lower().endswith(fmt.info.extensions):
         return True
-    return not _ancestors(name) & folders if "/" in name else any(index in below for index in other.info.index_names)
+    return not _ancestors(name) & folders if "/" in name else any(index in below for index in other.index.names)
 
 
 def _part(store: Store, path: str, prefix: str, rank_folder: str | None, limits: Limits) -> tuple[Manifest, pa.Table]:
@@ -198,7 +198,7 @@ def _merge_manifests(
     facts = [(row["path"], ShardFacts.of(row)) for row in shards.to_pylist()]
     fmt = get_format(manifest.format)
     _refuse_others(path, below, fmt, [file for name, told in facts for file in _files(fmt, name, told)], folders)
-    made = fmt.write_index(store, path, facts)
+    made = fmt.index.write(store, path, facts, None)
     files = {**manifest.files, **file_checksums(store, path, made)}
     sidecars = tuple(name.removeprefix(f"{path}/") for name in made)
     save_manifest(store, path, replace(manifest, rank=None, sidecars=sidecars, files=files), shards)
@@ -207,4 +207,4 @@ def _merge_manifests(
 
 def _files(fmt: AnyFormat, name: str, facts: ShardFacts) -> list[str]:
     """The files of a shard, by their paths below the folder."""
-    return [name, *fmt.entry_files(fmt.rename_entry(facts.entry, name))]
+    return [name, *fmt.index.renamed(facts.entry, name)[1]]

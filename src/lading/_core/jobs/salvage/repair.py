@@ -410,7 +410,7 @@ class _Repair:
                               [ShardSums(sums, self._extents(number))])
             )  # fmt: skip
         shards, facts = finished.close(), finished.facts
-        sidecars = self._found.format.write_index(lists, folder, facts)
+        sidecars = self._found.format.index.write(lists, folder, facts, None)
         files = {**finished.own_checksums, **file_checksums(lists, folder, sidecars)}
         ledger = self._write_ledger(lost, folder)
         files |= {} if ledger is None else {_LOST: ledger}
@@ -491,7 +491,7 @@ class _Repair:
         for number, row in enumerate(found[1].to_pylist()):
             name = f"{stem}{token}{f'-{number}' if number else ''}{ending}"
             facts = ShardFacts.of(row)
-            facts = replace(facts, entry=fmt.rename_entry(facts.entry, posixpath.basename(name)))
+            facts = replace(facts, entry=fmt.index.renamed(facts.entry, posixpath.basename(name))[0])
             ours, theirs = ([*fmt.extra_files(one, written), one] for one in (name, row["path"]))
             for old, new in zip(theirs, ours, strict=True):
                 _move(f"{place}/{old}", self._store, f"{folder}/{new}")

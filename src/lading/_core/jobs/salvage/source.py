@@ -189,7 +189,7 @@ def _by_lists(
 
 def _refuse_lines(paths: Sequence[str], stores: Stores) -> None:
     """Raise UnknownFormat for shards whose lines only a missing index can tell from those of another format."""
-    owners = {ending: fmt for fmt in all_formats() for ending in fmt.info.unlisted}
+    owners = {ending: fmt for fmt in all_formats() for ending in fmt.index.unlisted}
     path = next((path for path in paths if path.endswith(tuple(owners))), None)
     if path is None:
         return
@@ -199,7 +199,7 @@ def _refuse_lines(paths: Sequence[str], stores: Stores) -> None:
     if meta is not None:
         owner, other = next(fmt for end, fmt in owners.items() if path.endswith(end)), claimed_by(path)
         lines = "" if other is None else f", or read the lines with --from {other.name}"
-        names, advice = ", ".join(owner.info.index_names), f"Restore the index{lines}."
+        names, advice = ", ".join(owner.index.names), f"Restore the index{lines}."
         raise UnknownFormat(f"a shard of {owner.name} without its index", file=path, found=meta, expected=names,
                             advice=advice)  # fmt: skip
 

@@ -29,7 +29,7 @@ class _Index:
     Attributes:
         listed: the shards that it lists, in its order.
         numbers: by the path of each of their files, the number of the shard.
-        folders: the folders of these files; of a list in `other_indexes` also the folder of the dataset.
+        folders: the folders of these files; of a list in `other_names` also the folder of the dataset.
     """
 
     listed: Sequence[ListedShard]
@@ -55,7 +55,7 @@ class Indexes:
 
     Attributes:
         own: indexes by which a dataset is opened.
-        others: lists that a peer's readers need and by which no dataset is opened (`FormatInfo.other_indexes`).
+        others: lists that a peer's readers need and by which no dataset is opened (`DatasetIndex.other_names`).
         findings: problems of the indexes themselves, and where they contradict the manifest.
     """
 
@@ -74,7 +74,7 @@ class Indexes:
         for url, expected in _places(dataset).items():
             found._read(dataset, url, stores, expected=expected)
         folder = dataset.listing.folder
-        for name in get_format(dataset.format).info.other_indexes if folder is not None else ():
+        for name in get_format(dataset.format).index.other_names if folder is not None else ():
             found._read_other(dataset, f"{folder}/{name}", stores)
         return found
 
@@ -83,7 +83,7 @@ class Indexes:
         fmt = get_format(dataset.format)
         store, path = resolve(url, stores)
         try:
-            listed = fmt.list_shards(store, path, read_head(store, path), dataset.limits)
+            listed = fmt.index.shards(store, path, read_head(store, path), dataset.limits)
         except NotFound:
             if expected:
                 self.findings.append(SidecarMismatch(
@@ -98,7 +98,7 @@ class Indexes:
             return
         index = self.own[path] = _Index.of(listed)
         try:
-            for finding in fmt.check_index(store, path, [shard.path for shard in listed], dataset.limits):
+            for finding in fmt.index.checks(store, path, [shard.path for shard in listed], dataset.limits):
                 self.findings.extend([] if finding.error is None else [finding.error])
         except (DataError, StoreError) as error:
             self.findings.append(error.at(file=path))
@@ -109,13 +109,13 @@ class Indexes:
         """Read a list by which no dataset is opened."""
         store, path = resolve(url, stores)
         try:
-            listed = get_format(dataset.format).list_other(store, path, dataset.limits)
+            listed = get_format(dataset.format).index.shards(store, path, b"", dataset.limits)
         except NotFound:
             return
         except LadingError as error:
             self.findings.append(error.at(file=path))
             return
-        index = self.others[path] = _Index.of(listed, str(dataset.listing.folder))
+        index = self.others[path] = _Index.of(listed or (), str(dataset.listing.folder))
         if dataset.listing.split_list is None:  # else others are of other splits, or are excluded
             self.findings.extend(_missing_shards(dataset, path, index))
 
@@ -164,18 +164,16 @@ class Indexes:
 
 def _places(dataset: Shards) -> dict[str, bool]:
     """Return where indexes may lie, and whether the manifest or the user names them."""
-    info = get_format(dataset.format).info
+    names = get_format(dataset.format).index.names
     if dataset.listing.index_file is not None:
         return {dataset.listing.index_file: True}
     if dataset.listing.folder is None:
         return {}
     if dataset.manifest is None:  # an index that lists the shards of this format would have been opened
-        names = dict.fromkeys(
-            sorted({n for f in all_formats() for n in f.info.index_names} - {*info.index_names}), False
-        )
+        places = dict.fromkeys(sorted({n for f in all_formats() for n in f.index.names} - {*names}), False)
     else:
-        names = {**dict.fromkeys(info.index_names, False), **dict.fromkeys(dataset.manifest.sidecars, True)}
-    return {f"{dataset.listing.folder}/{name}": expected for name, expected in names.items()}
+        places = {**dict.fromkeys(names, False), **dict.fromkeys(dataset.manifest.sidecars, True)}
+    return {f"{dataset.listing.folder}/{name}": expected for name, expected in places.items()}
 
 
 def _compare(dataset: Shards, path: str, index: _Index) -> Iterator[LadingError]:

@@ -67,7 +67,7 @@ def _lister(dataset: Shards) -> tuple[str, str]:
     index = dataset.listing.index_file
     if dataset.manifest is not None and dataset.listing.folder is not None:
         return f"{dataset.listing.folder}/{FOLDER}", dataset.listing.folder
-    if index is not None and posixpath.basename(index) in get_format(dataset.format).info.index_names:
+    if index is not None and posixpath.basename(index) in get_format(dataset.format).index.names:
         return index, index
     return "", ""
 
