@@ -37,7 +37,7 @@ _KEY = "__key__"
 
 
 class ToyFormat(Format[NoOptions, NoOptions]):
-    info = FormatInfo(name="toy", extensions=(".toy",), fixed_schema=False)
+    info = FormatInfo(name="toy", extensions=(".toy",), fixed_schema=False, shard_name="toy-{}")
 
     def matches(self, path: str, head: bytes) -> bool:
         return head.startswith(_MAGIC)
@@ -50,9 +50,6 @@ class ToyFormat(Format[NoOptions, NoOptions]):
             if field.name != _KEY and field.type not in (pa.binary(), pa.large_binary(), pa.binary_view()):
                 raise Unrepresentable("toy holds bytes only", column=field.name, found=field.type)
         return ToyWriter(*sinks)
-
-    def shard_name(self, number: int) -> str:
-        return f"toy-{number}"
 
 
 class ToyReader(ShardReader):

@@ -64,7 +64,7 @@ class Written:
 
 def write_shard(fmt: AnyFormat, table: pa.Table, options: Mapping[str, Any], *, batch_rows: int = 1 << 30) -> Written:
     """A table as one shard of a format, in memory."""
-    path = f"some/folder/shard-000000{fmt.extension(fmt.write_options(options))}"
+    path = f"some/folder/shard-000000{fmt.endings(fmt.write_options(options))[0]}"
     store = MemoryStore()
     sink = store.put_stream(path)
     writer = fmt.create([sink], table.schema, fmt.write_options(options))
@@ -508,9 +508,9 @@ class FormatTests:
         head = written.data[:1024]
         assert self.fmt.matches(written.path, head)
         assert self.fmt.index.shards(written.store, written.path, head) is None
-        assert self.fmt.extension(self.fmt.write_options(self.options)).startswith(".")
+        assert all(ending.startswith(".") for ending in self.fmt.endings(self.fmt.write_options(self.options)))
         assert written.path.endswith(self.fmt.info.extensions)
-        names = {self.fmt.shard_name(number) for number in (0, 1, 99_999, 100_000)}
+        names = {self.fmt.info.shard_name.format(number) for number in (0, 1, 99_999, 100_000)}
         assert len(names) == 4
         assert not any("/" in name or name.startswith(".") for name in names)
         assert not self.fmt.matches("some/file.unknown", b"\0" * 1024)

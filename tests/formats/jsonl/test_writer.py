@@ -217,7 +217,7 @@ def test_compressed_files_are_those_of_the_codec(compression: str) -> None:
     table = pa.table({"n": range(1000)})
     packed = write(table, compression=compression, compression_level=2)
     assert _UNPACK[compression](packed) == write(table)
-    assert FORMAT.extension(FORMAT.write_options({"compression": compression})).startswith(".jsonl.")
+    assert FORMAT.endings(FORMAT.write_options({"compression": compression}))[0].startswith(".jsonl.")
 
 
 @pytest.mark.soak

@@ -64,6 +64,7 @@ __all__ = [
 
 _MANY_ROWS = 65_536
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +248,10 @@ class ShardFile:
     def get_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
         """Return one buffer per `(offset, length)`, of the version in `info`; see `Store.get_ranges`."""
         return self.store.get_ranges(self.path, ranges, self.info.version if self.info else "")
+
+    def options_over(self, options: _Read) -> _Read:
+        """Return options of reading, a dataclass, with those of this shard alone."""
+        return replace(options, **self.options) if self.options else options  # type: ignore[type-var] # a dataclass
 
     @property
     def place(self) -> str:

@@ -7,8 +7,8 @@ is. docs/write-a-format.md shows a whole format.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -21,7 +21,19 @@ from lading._core.storage.base import Sink
 from lading.errors import LadingError, UsageError
 from lading.options import check_types
 
-__all__ = ["AnyFormat", "Format", "FormatInfo", "Layout", "NoOptions", "Written", "parse_options"]
+__all__ = [
+    "MEDIA_FOLDER",
+    "ROOTS",
+    "AnyFormat",
+    "Format",
+    "FormatInfo",
+    "Layout",
+    "NoOptions",
+    "Written",
+    "file_names",
+    "named_folders",
+    "parse_options",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +60,7 @@ class FormatInfo:
         deep_options: options of reading under which a reader also runs checks that are too slow for every read.
         whole_options: options of reading under which rows come with the bytes of files next to the shard.
         without_sidecar: options of reading under which the index file next to a shard is ignored.
+        shard_name: pattern of the names of shards, by number, without an ending, unless a user gives another.
         beside: regular expression of the names of files that hold the media of shards, if other formats claim the
             endings of these shards too. A folder with both, and with documents in its first shard, is of this format.
         leftovers: regular expression of the names of files that a peer leaves next to shards, such as sidecars. Those
@@ -75,6 +88,7 @@ class FormatInfo:
     deep_options: Mapping[str, Any] = field(default_factory=dict)
     whole_options: Mapping[str, Any] = field(default_factory=dict)
     without_sidecar: Mapping[str, Any] = field(default_factory=dict)
+    shard_name: str = "shard-{:06d}"
     beside: str = ""
     leftovers: str = ""
     interleaved: Layout = "rows"
@@ -100,12 +114,16 @@ class Written:
         needs_schema: these rows are restored exactly only with their columns, which the manifest stores. A format with
             `keeps_types=False` needs no mention.
         asked_fields: columns that the options declare, as samples are to be encoded for them; None if there are none.
+        lost_types: columns whose exact types a file does not keep without a manifest.
+        schema: returns the columns with the types in which they are read back; None if their types stay.
     """
 
     read_options: Mapping[str, Any] = field(default_factory=dict)
     reduced_columns: Sequence[str] = ()
     needs_schema: bool = False
     asked_fields: pa.Schema | None = None
+    lost_types: Sequence[str] = ()
+    schema: Callable[[], pa.Schema] | None = None
 
 
 R = TypeVar("R")
@@ -143,10 +161,6 @@ class Format(ABC, Generic[R, W]):
         made: W = parse_options(self.name, self.info.write_options, given)
         return made
 
-    def options_for(self, file: ShardFile, options: R) -> R:
-        """Return the options of reading with those of this shard alone."""
-        return replace(options, **file.options) if file.options else options  # type: ignore[type-var] # a dataclass
-
     def matches(self, path: str, head: bytes) -> bool:
         """Whether a file with this name and these first bytes (up to 1,024) is a shard. By default the name decides."""
         return path.lower().endswith(self.info.extensions)
@@ -156,22 +170,6 @@ class Format(ABC, Generic[R, W]):
     @abstractmethod
     def open(self, file: ShardFile, options: R) -> ShardReader:
         """Open one shard."""
-
-    def media_folders(self, options: R) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the folders that hold media of shards, and further folders that shards may lead to."""
-        return (), ()
-
-    def restored_schema(self, rows: pa.Schema) -> pa.Schema:
-        """Return the schema in which rows are read back that were written with these columns (`as_written`).
-
-        Raises:
-            Unrepresentable: a column that the format cannot hold.
-        """
-        return rows_schema(rows)
-
-    def names_read(self, schema: pa.Schema, options: R) -> pa.Schema:
-        """Return the columns of a manifest by the names that a reader gives them."""
-        return schema
 
     def find_members(self, file: ShardFile, *, failed: bool) -> FoundMembers:
         """Find the members of a damaged archive, for layouts other than one sample a key.
@@ -194,46 +192,49 @@ class Format(ABC, Generic[R, W]):
             Unrepresentable: a column that the format cannot hold.
             UsageError: the format is read-only.
         """
-        raise self.read_only_error()
+        raise self._read_only()
 
     @property
     def is_written(self) -> bool:
         """Whether the format can be written."""
         return type(self).create is not Format.create
 
-    def read_only_error(self) -> UsageError:
-        """Return the error that the format cannot be written."""
-        return UsageError(f"the format {self.name} is read-only", advice="Name another format with --to.")
-
     def written(self, schema: pa.Schema, options: W) -> Written:
         """Return what a reader must know of rows of this schema that are written with these options."""
         return Written()
 
-    def schema_read(self, schema: pa.Schema, options: W) -> pa.Schema:
-        """Return the schema with the types in which rows are read back that are written with these options."""
-        return schema
+    def schema_as_read(self, schema: pa.Schema, options: R, *, restored: bool) -> pa.Schema:
+        """Return the columns that a reader gives, by those that the manifest keeps of the rows.
 
-    def keeps_type(self, field: pa.Field) -> bool:
-        """Return whether a file gives a column this type without a manifest."""
-        return self.info.keeps_types
+        Args:
+            schema: the columns as they were written.
+            options: how the shards are read.
+            restored: whether the rows are read as they were written (`ShardReader.as_written`), not as they are stored.
+
+        Raises:
+            Unrepresentable: rows are restored, and have a column that the format cannot hold.
+        """
+        return rows_schema(schema) if restored else schema
 
     def options_like(self, source: ShardFile, view: str) -> Mapping[str, Any]:
         """Return options of writing under which a copy is like this shard, where no batch tells (its compression)."""
         return {}
 
-    def shard_name(self, number: int) -> str:
-        """Return the name of a shard, without its ending, unless a user gives another."""
-        return f"shard-{number:06d}"
+    def endings(self, options: W) -> Sequence[str]:
+        """Return the endings of the names of a shard's files under these options, its own first, such as `.tar.gz`.
 
-    def extension(self, options: W) -> str:
-        """Return the ending of a shard's file name under these options, such as `.tar.gz`."""
+        Raises:
+            UsageError: the format is read-only.
+        """
         if not self.info.extensions:
-            raise self.read_only_error()
-        return self.info.extensions[0]
+            raise self._read_only()
+        return self.info.extensions[:1]
 
-    def extra_files(self, name: str, options: W) -> Sequence[str]:
-        """Return the names of a shard's further files, for a shard of this name (with or without folders)."""
-        return ()
+    def _read_only(self) -> UsageError:
+        """Return the error that the format cannot be written."""
+        if self.loose is not None:
+            return UsageError("loose files are no shards", advice="Write them with lading export, or ds.export.")
+        return UsageError(f"the format {self.name} is read-only", advice="Name another format with --to.")
 
     # Checks
 
@@ -271,6 +272,21 @@ class Format(ABC, Generic[R, W]):
 
 
 AnyFormat: TypeAlias = Format[Any, Any]
+
+
+MEDIA_FOLDER, ROOTS = {"names": "media"}, {"names": "roots"}
+"""Metadata of options of reading that name folders: of the media of shards; and further ones that shards lead to."""
+
+
+def named_folders(options: Any, kind: Mapping[str, str]) -> list[str]:
+    """Return the folders that options of reading name, those of a kind: `MEDIA_FOLDER` or `ROOTS`."""
+    given = (getattr(options, f.name) or () for f in fields(options) if f.metadata == kind)
+    return [folder for each in given for folder in ((each,) if isinstance(each, str) else each)]
+
+
+def file_names(path: str, endings: Sequence[str]) -> list[str]:
+    """Return the names of a shard's files, its own first, by the shard's own name and `Format.endings`."""
+    return [path, *(path.removesuffix(endings[0]) + ending for ending in endings[1:])]
 
 
 _Options = TypeVar("_Options")

@@ -77,7 +77,7 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     of_items = row_layout(view).has_items
     if not of_items and members is None and schema is not None:
         source = replace(source, stored_schema=schema)
-    reader, rows = reader or fmt.open(source, fmt.options_for(source, options)), source.rows
+    reader, rows = reader or fmt.open(source, source.options_over(options)), source.rows
     if rows is not None and reader.select(rows):
         rows = None
     packed = _packed_rows(reader) if of_items and reader.member_reader is None else None

@@ -120,7 +120,7 @@ def begin_shard(folder: BuildFolder, kind: ShardKind, path: str, schema: pa.Sche
         schema = schema.insert(0, pa.field(KEY, pa.string()))
     with ExitStack() as failed:
         sinks = []
-        for name in (path, *kind.format.extra_files(path, kind.options)):
+        for name in kind.file_names(path):
             sink = folder.store.put_stream(f"{folder.path}/{name}")
             failed.callback(sink.abort)
             summed = kind.checksums != "none"

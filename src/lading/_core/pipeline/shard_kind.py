@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from lading._core.features.row_layout import RowLayout, row_layout
-from lading._core.formats.format import AnyFormat
+from lading._core.formats.format import AnyFormat, file_names
 from lading._core.interleaved.tar_writer import Roles
 
 __all__ = ["CHECKSUMS", "OnDuplicateId", "ShardKind"]
@@ -58,6 +58,10 @@ class ShardKind:
     def takes_keys(self) -> bool:
         """Whether rows become members of tars, whose readers join neighbours of one key to one sample."""
         return self.format.info.interleaved == "members" and not self.row_layout.has_items
+
+    def file_names(self, path: str) -> list[str]:
+        """Return the files of a shard, its own first."""
+        return file_names(path, self.format.endings(self.options))
 
     def restores(self, schema: pa.Schema) -> bool:
         """Whether rows of this schema are read back unchanged only with the types that the manifest keeps."""

@@ -311,7 +311,7 @@ class Shards:
         The open file serves `view_of`, if that opens the same shard next.
         """
         source, found = self.source(shard), None
-        reader = self.fmt.open(source, self.fmt.options_for(source, self.read_options))
+        reader = self.fmt.open(source, source.options_over(self.read_options))
         try:
             found = detect_view(reader, self.fetcher, source, self.interleaved)
         finally:
@@ -723,7 +723,7 @@ def _found_schema(shards: Shards) -> pa.Schema:
     if shards.target is not None:
         return shards.target
     if shards.members is not None and not shards.format_options.get("lists"):
-        return shards.fmt.restored_schema(shards.members)
+        return shards.fmt.schema_as_read(shards.members, shards.read_options, restored=True)
     if shards.manifest is not None and _fits_manifest(shards):
         return schema_as_read(shards.manifest.schema, shards.fmt, shards.view, shards.read_options, shards.interleaved)
     if not len(shards.listing):

@@ -33,7 +33,7 @@ def stretches_of(shards: Shards, shard: int, step_bytes: int) -> list[Stretch]:
     Reads headers, and the ids of items. The counts that no stretch reports are added to those of the shards.
     """
     source = shards.source(shard)
-    reader = shards.fmt.open(source, shards.fmt.options_for(source, shards.read_options))
+    reader = shards.fmt.open(source, source.options_over(shards.read_options))
     try:
         units, counts = reader.units(), reader.counts
     finally:

@@ -29,7 +29,7 @@ def members_of(manifest: Manifest | None, fmt: AnyFormat, view: str | None) -> p
         return None
     if not row_layout(view or manifest.view).types_by_format or fmt.name != manifest.format:
         return None
-    fmt.restored_schema(manifest.schema)
+    fmt.schema_as_read(manifest.schema, fmt.read_options({}), restored=True)
     return manifest.schema
 
 
@@ -60,7 +60,7 @@ def schema_as_read(
 ) -> pa.Schema:
     """The columns of a manifest by the names that batches have; of documents those that are asked for."""
     if row_layout(view).types_by_format:
-        return fmt.names_read(schema, options)
+        return fmt.schema_as_read(schema, options, restored=False)
     if interleaved.fields is None:
         return schema
     if fmt.info.interleaved == "members":  # the columns of fields, in the order of their names

@@ -53,7 +53,7 @@ def options_of_file(
         if options.get(option, value) != value:
             raise UsageError("the name of the file says another value of an option", file=name,
                              expected=f"{option}={options[option]}", found=f"{ending}, {option}={value}")  # fmt: skip
-    written = fmt.extension(fmt.write_options({**options, **told}))
+    written = fmt.endings(fmt.write_options({**options, **told}))[0]
     if not wrap and unpacked_name("x" + written)[1]:
         raise UsageError("the name of a compressed file says its compression", file=name,
                              expected=f"a name that ends in {written}", found=ending)  # fmt: skip
@@ -78,7 +78,7 @@ def lost_without_manifest(kind: ShardKind, schema: pa.Schema) -> dict[str, int]:
     """Return counts of what a file does not keep by itself, and a folder keeps in its manifest."""
     found: dict[str, int] = {}
     if kind.restores(schema):
-        names = [field.name for field in schema if not kind.format.keeps_type(field)]
+        names = kind.format.written(schema, kind.options).lost_types
         if names:
             found[f"columns whose exact types one file of {kind.format.name} does not keep: {', '.join(names)}"] = len(
                 names

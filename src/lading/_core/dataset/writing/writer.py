@@ -409,8 +409,8 @@ class DatasetWriter:
 
     def _files_of(self, path: str) -> list[str]:
         """The files of a shard, those beside it first."""
-        kind = self._kind
-        return [*kind.format.extra_files(path, kind.options), path]
+        own, *beside = self._kind.file_names(path)
+        return [*beside, own]
 
     @property
     def tasks(self) -> str:
@@ -436,9 +436,9 @@ class DatasetWriter:
                 raise UsageError("the rows do not fit into one file: samples of one id are not adjacent",
                                  file=self._destination, advice="Write a folder, or sort the rows.")  # fmt: skip
             return posixpath.basename(self._destination)
-        ending = self._kind.format.extension(self._kind.options)
+        ending = self._kind.format.endings(self._kind.options)[0]
         if self._template is None:
-            return self._kind.format.shard_name(number) + ending
+            return self._kind.format.info.shard_name.format(number) + ending
         values = {**self._tags, "shard": f"{number:06d}"}
         if self._rank is not None:
             values["rank"] = f"{self._rank:05d}"
@@ -529,7 +529,7 @@ class DatasetWriter:
             self.counts.update(lost_without_manifest(kind, schema))
         back = kind.format.written(schema, kind.options)
         if len(schema) and kind.row_layout.types_by_format:
-            schema = kind.format.schema_read(schema, kind.options)
+            schema = schema if back.schema is None else back.schema()
         options: dict[str, Any] = {}
         if self._members is not None or kind.restores(schema):
             schema, options = self._members or schema, {"members": "typed"}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -106,6 +107,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         leftovers=r"cache-.*\.arrow",  # of `.map()` and the like of datasets
         opens_at_once=True,
         may_end_early=True,
+        shard_name="shard-{:05d}",  # as stable-datasets names shards; datasets takes any name
     )
     index = ArrowIndex()
 
@@ -127,10 +129,6 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         """
         return ArrowReader(file, options)
 
-    def media_folders(self, options: ReadOptions) -> tuple[Sequence[str], Sequence[str]]:
-        """Return no folder of media, and the roots."""
-        return (), options.roots
-
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> ArrowWriter:
         """Begin a file or stream.
 
@@ -143,17 +141,11 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         return ArrowWriter(sink, schema, options)
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
-        """Return the columns of videos, of which datasets stores a part; see `left_out`."""
+        """Return the columns of videos, of which datasets stores a part (`left_out`), and the types of a file."""
         for_datasets = options.layout == "huggingface"
-        return Written(reduced_columns=left_out(schema) if for_datasets else ())
-
-    def schema_read(self, schema: pa.Schema, options: WriteOptions) -> pa.Schema:
-        """Return the types of a file: without views; for datasets in its types."""
-        stored = stored_schema(schema)
-        if options.layout == "huggingface":
-            stored = huggingface_schema(stored)
-        found = given_schema(stored, "", media="stored")
-        return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
+        return Written(
+            reduced_columns=left_out(schema) if for_datasets else (), schema=partial(_schema_read, schema, options)
+        )
 
     def recover(
         self, file: ShardFile, options: ReadOptions, *, schema: pa.Schema | None = None, failed: bool = True
@@ -161,14 +153,19 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         """Return the whole messages as a stream; see `_core.formats.arrow.recover`. Raises CorruptShard."""
         return recover_messages(map_file(file), file.path, schema, failed=failed)
 
-    def shard_name(self, number: int) -> str:
-        """Return `shard-00000`, the name that stable-datasets gives; datasets takes any name."""
-        return f"shard-{number:05d}"
-
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Return the layout of Hugging Face's datasets for a stream of theirs."""
         with closing(self.open(source, ReadOptions(unended=True))) as reader:
             return {"layout": "huggingface"} if reader.is_huggingface else {}
+
+
+def _schema_read(schema: pa.Schema, options: WriteOptions) -> pa.Schema:
+    """Return the types of a file: without views; for datasets in its types."""
+    stored = stored_schema(schema)
+    if options.layout == "huggingface":
+        stored = huggingface_schema(stored)
+    found = given_schema(stored, "", media="stored")
+    return pa.schema([f.with_type(found.field(f.name).type) for f in schema], metadata=schema.metadata)
 
 
 FORMAT = ArrowFormat()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import index as as_int
 from threading import Lock
@@ -35,6 +35,7 @@ from lading._core.formats.arrow.rows import MISPLACED, PlacedRow, Row, placed_ro
 from lading._core.formats.arrow.scattered import may_be_large, rows_of
 from lading._core.formats.arrow.schema import given_schema, schema_hash
 from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardFile, ShardReader, Units
+from lading._core.formats.format import ROOTS
 from lading._core.formats.refused import first_of_each, refuse_columns, unread_columns
 from lading.errors import LadingError, ShortRead, SidecarMismatch, UsageError, errors_at
 
@@ -88,7 +89,7 @@ class ReadOptions:
     mmap: bool = True
     media: str = "stored"
     load_assets: bool = False
-    roots: str | Sequence[str] = ()
+    roots: str | Sequence[str] = field(default=(), metadata=ROOTS)
     unended: bool = False
 
     def __post_init__(self) -> None:
@@ -569,13 +570,13 @@ class ArrowReader(ShardReader):
         if not len(schema):
             return batch
         offset, columns = self._blocks.batches[number].offset, []
-        for column, field in zip(batch.columns, schema, strict=True):
-            with errors_at(file=self._path, column=field.name), damage(self._path, offset, field.name):
+        for column, name in zip(batch.columns, schema.names, strict=True):
+            with errors_at(file=self._path, column=name), damage(self._path, offset, name):
                 check_text(column)
         filled = batch if self._assets is None else self._assets.filled(batch)
-        for column, field in zip(filled.columns, schema, strict=True):
-            with errors_at(file=self._path, column=field.name), damage(self._path, offset, field.name):
-                columns.append(unwrapped(without_null_values(column), field.type))
+        for column, name, kind in zip(filled.columns, schema.names, schema.types, strict=True):
+            with errors_at(file=self._path, column=name), damage(self._path, offset, name):
+                columns.append(unwrapped(without_null_values(column), kind))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _to_references(self, batch: pa.RecordBatch, unread: Sequence[bool]) -> pa.RecordBatch:

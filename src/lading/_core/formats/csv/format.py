@@ -102,21 +102,16 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
                 advice="If the file is complete, add the line end: echo >> " + shlex.quote(file.path),
             ))  # fmt: skip
 
-    def extension(self, options: WriteOptions) -> str:
-        """Return `.csv` or `.tsv`, and the ending of the compression."""
-        return (".tsv" if parse_delimiter(options.delimiter) == "\t" else ".csv") + ENDINGS.get(
-            options.compression or "", ""
-        )
-
-    def keeps_type(self, field: pa.Field) -> bool:
-        """Return whether it is a column of text."""
-        return bool(is_text(field.type))
-
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return the delimiter among the read options, unless file names imply it."""
         delimiter = options.delimiter
         read_options = {} if parse_delimiter(delimiter) in (",", "\t") else {"delimiter": delimiter}
-        return Written(read_options)
+        return Written(read_options, lost_types=[field.name for field in schema if not is_text(field.type)])
+
+    def endings(self, options: WriteOptions) -> tuple[str]:
+        """Return `.csv` or `.tsv`, and the ending of the compression."""
+        kind = ".tsv" if parse_delimiter(options.delimiter) == "\t" else ".csv"
+        return (kind + ENDINGS.get(options.compression or "", ""),)
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Return the compression, and the tab of a `.tsv`."""

@@ -55,10 +55,6 @@ class FilesFormat(Format[ReadOptions, NoOptions]):
         """Return False: a shard is no file."""
         return False
 
-    def read_only_error(self) -> UsageError:
-        """Return the error that names the verb that writes loose files."""
-        return UsageError("loose files are no shards", advice="Write them with lading export, or ds.export.")
-
     def open(self, file: ShardFile, options: ReadOptions) -> FilesReader:
         """Open a slice of a folder; no file is opened.
 

@@ -35,7 +35,7 @@ from lading._core.arrow.views import is_text
 from lading._core.codecs import ENDINGS
 from lading._core.features.types import Json, feature_of
 from lading._core.formats.base import Recovered, ShardFile
-from lading._core.formats.format import Format, FormatInfo
+from lading._core.formats.format import Format, FormatInfo, Written
 from lading._core.formats.jsonl.base64_values import becomes_base64
 from lading._core.formats.jsonl.reader import JSON_NAMES, JsonlReader, ReadOptions, is_json_name
 from lading._core.formats.jsonl.writer import JsonlWriter, WriteOptions, check_schema
@@ -89,21 +89,26 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         """Return the lines that are documents. Raises LimitExceeded for a line that is too long."""
         return self.open(file, options).recover()
 
-    def extension(self, options: WriteOptions) -> str:
-        """Return `.jsonl`, and the ending of the compression."""
-        return ".jsonl" + ENDINGS.get(options.compression or "", "")
+    def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
+        """Return the columns whose types JSON lacks."""
+        return Written(lost_types=[field.name for field in schema if not _has_type(field)])
 
-    def keeps_type(self, field: pa.Field) -> bool:
-        """Return whether JSON has the type."""
-        kind = field.type
-        exact = (is_text, is_nested_json, pa.types.is_boolean, pa.types.is_int64, pa.types.is_float64, pa.types.is_null)
-        return isinstance(feature_of(field), Json) or isinstance(kind, pa.JsonType) or any(is_a(kind) for is_a in exact)
+    def endings(self, options: WriteOptions) -> tuple[str]:
+        """Return `.jsonl`, and the ending of the compression."""
+        return (".jsonl" + ENDINGS.get(options.compression or "", ""),)
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Return the compression, and base64 for columns of bytes that the manifest names."""
         wrap = open_text(source).entry.wrap
         encoded = any(map(becomes_base64, source.stored_schema or ()))
         return {**({"compression": wrap} if wrap else {}), **({"bytes": "base64"} if encoded else {})}
+
+
+def _has_type(field: pa.Field) -> bool:
+    """Whether JSON has the type of a column."""
+    kind = field.type
+    exact = (is_text, is_nested_json, pa.types.is_boolean, pa.types.is_int64, pa.types.is_float64, pa.types.is_null)
+    return isinstance(feature_of(field), Json) or isinstance(kind, pa.JsonType) or any(is_a(kind) for is_a in exact)
 
 
 FORMAT = JsonlFormat()

@@ -114,6 +114,7 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         interleaved="packed",
         self_contained=True,
         restores_types=True,
+        shard_name="shard.{:05d}",
     )
     index = MdsIndex()
 
@@ -129,6 +130,14 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         """Return the columns whose encodings are asked for, and those of floats that are rounded for them."""
         encodings = options.columns or {}
         return Written(asked_fields=asked_fields(encodings), reduced_columns=rounded_columns(schema, encodings))
+
+    def schema_as_read(self, schema: pa.Schema, options: ReadOptions, *, restored: bool) -> pa.Schema:
+        """Return the columns without dictionaries and views, bytes and arrays as large_binary."""
+        return written_schema(schema) if restored else schema
+
+    def endings(self, options: WriteOptions) -> tuple[str]:
+        """Return `.mds`, and the ending of the compression."""
+        return (f".mds{options.ending}",)
 
     def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield where the header contradicts the index, and a compressed copy with other bytes."""
@@ -157,18 +166,6 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         if file.entry and parse_entry(file.entry, file.limits).config.format != self.name:
             return recover_lines(map_file(file), file)
         return recover_samples(map_file(file), file)
-
-    def shard_name(self, number: int) -> str:
-        """Return `shard.00000`, the name that the peer gives."""
-        return f"shard.{number:05d}"
-
-    def extension(self, options: WriteOptions) -> str:
-        """Return `.mds`, and the ending of the compression."""
-        return f".mds{options.ending}"
-
-    def restored_schema(self, rows: pa.Schema) -> pa.Schema:
-        """Return the columns without dictionaries and views, bytes and arrays as large_binary."""
-        return written_schema(rows)
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Return the compression by the ending; by index or header, the columns with null masks.

@@ -64,17 +64,9 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
         """
         return MediaArchiveReader(file, options)
 
-    def media_folders(self, options: ReadOptions) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the folder of the media, if one is named, and the roots."""
-        return (() if options.media is None else (options.media,)), options.roots
-
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return whether reading needs the columns of rows: for rows that are not documents."""
         return Written(needs_schema=not is_documents(schema))
-
-    def extra_files(self, name: str, options: WriteOptions) -> tuple[str, ...]:
-        """Return the archive, which has the name of the documents' file."""
-        return (name.removesuffix(self.extension(options)) + ".bin.zst",)
 
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> MediaArchiveWriter:
         """Create a file of documents and an archive.
@@ -100,9 +92,9 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
         size, begin = file.store.head(file.path).size_bytes, np.zeros(1, np.int64)
         return Recovered(begin, begin, np.array([size]), size, lost_rows=rows, lost=lost) if lost else None
 
-    def extension(self, options: WriteOptions) -> str:
-        """Return the ending of the documents' file."""
-        return options.ending
+    def endings(self, options: WriteOptions) -> tuple[str, str]:
+        """Return the ending of the documents' file, and that of the archive."""
+        return options.ending, ".bin.zst"
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:
         """Return the format of the documents' file, and how lines are compressed: Parquet holds more than JSON does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +24,7 @@ from lading._core.formats.documents import (
     stored_columns,
     with_bytes,
 )
+from lading._core.formats.format import MEDIA_FOLDER, ROOTS
 from lading._core.formats.mapped import selected_rows
 from lading._core.formats.registry import get_format
 from lading._core.media.reader import MediaReader, RecordReader
@@ -58,12 +59,12 @@ class ReadOptions:
         check_digests: Compare records of web archives with their `WARC-Block-Digest`. `verify --deep` does so.
     """
 
-    media: str | None = None
+    media: str | None = field(default=None, metadata=MEDIA_FOLDER)
     archives: Literal["zstd", "none", "warc"] = "zstd"
     workers: int = 1
     offset_byte_size: int = 4
     on_error: Literal["error", "warn"] = "error"
-    roots: str | Sequence[str] = ()
+    roots: str | Sequence[str] = field(default=(), metadata=ROOTS)
     check_digests: bool = False
 
     def __post_init__(self) -> None:

@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -136,10 +137,11 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         return ParquetWriter(sink, schema, options)
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
-        """Return the columns of videos, of which datasets stores a part; see `left_out`."""
-        return Written(reduced_columns=left_out(schema) if options.huggingface else ())
+        """Return the columns of videos, of which datasets stores a part (`left_out`), and the types of a file."""
+        reduced = left_out(schema) if options.huggingface else ()
+        return Written(reduced_columns=reduced, schema=partial(self._schema_read, schema, options))
 
-    def schema_read(self, schema: pa.Schema, options: WriteOptions) -> pa.Schema:
+    def _schema_read(self, schema: pa.Schema, options: WriteOptions) -> pa.Schema:
         """Return the types that a file has: bytes as large_binary, few dictionaries."""
         store = MemoryStore()
         with aborting(store.put_stream("rows.parquet")) as sink:

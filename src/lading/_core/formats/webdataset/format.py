@@ -194,37 +194,36 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         """Return how many samples the `.tar.idx` lists, if most of its places in the tar hold headers."""
         return samples_listed(file.store, file.path, file.limits)
 
-    def extension(self, options: WriteOptions) -> str:
-        """Return `.tar`, and the ending of the compression."""
-        return _ENDINGS.get(options.compression or "", ".tar")
-
-    def keeps_type(self, field: pa.Field) -> bool:
-        """Return whether it is a column of text, bytes or JSON."""
-        kind = field.type
-        return bool(is_text(kind) or is_bytes(kind) or isinstance(feature_of(field), Json))
-
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return that keys are escaped, which nothing in a tar says, and that members keep no types."""
         read_options = {"escape": "percent"} if options.escape == "percent" else {}
-        return Written(read_options, needs_schema=options.fields == "sorted")
+        lost = [field.name for field in schema if not _keeps_type(field)]
+        return Written(read_options, needs_schema=options.fields == "sorted", lost_types=lost)
 
-    def restored_schema(self, rows: pa.Schema) -> pa.Schema:
-        """Return the columns without dictionaries, bytes as large_binary."""
-        for field in members_schema(rows):
-            encoder_of(field)
-        return restored_schema(rows)
-
-    def names_read(self, schema: pa.Schema, options: ReadOptions) -> pa.Schema:
-        """Return the columns in lower case: tars that are copied keep the names of their members."""
+    def schema_as_read(self, schema: pa.Schema, options: ReadOptions, *, restored: bool) -> pa.Schema:
+        """Return the columns without dictionaries, bytes as large_binary; or in lower case: copied tars keep names."""
+        if restored:
+            for field in members_schema(schema):
+                encoder_of(field)
+            return restored_schema(schema)
         if not options.lower_case:
             return schema
         named = {field.name.lower(): field for field in reversed(schema)}
         names = dict.fromkeys(field.name.lower() for field in schema)
         return pa.schema([named[name].with_name(name) for name in names], metadata=schema.metadata)
 
+    def endings(self, options: WriteOptions) -> tuple[str]:
+        """Return `.tar`, and the ending of the compression."""
+        return (_ENDINGS.get(options.compression or "", ".tar"),)
+
     def find_members(self, file: ShardFile, *, failed: bool) -> TarMembers:
         """Find the members of a damaged tar, by their headers."""
         return find_members(map_file(file), file.path, failed=failed)
+
+
+def _keeps_type(field: pa.Field) -> bool:
+    """Whether it is a column of text, bytes or JSON."""
+    return bool(is_text(field.type) or is_bytes(field.type) or isinstance(feature_of(field), Json))
 
 
 def _begins_with_header(head: bytes) -> bool:

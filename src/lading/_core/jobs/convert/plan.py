@@ -30,7 +30,7 @@ from lading._core.features.natural import (
 from lading._core.features.row_layout import row_layout
 from lading._core.features.stored_values import is_payload
 from lading._core.formats.base import Scan
-from lading._core.formats.format import AnyFormat
+from lading._core.formats.format import MEDIA_FOLDER, ROOTS, AnyFormat, named_folders
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.base import View
 from lading._core.interleaved.tar import column_name, field_name
@@ -284,8 +284,8 @@ def _refuse_inside(dataset: Shards, path: str, stores: Stores) -> None:
     for folder in folders:
         if is_inside(real_place(folder, stores), target):
             raise UsageError("the destination holds files of the source", file=path, found=f"source files in {folder}")
-    fmt = get_format(dataset.format)
-    media, roots = fmt.media_folders(dataset.read_options)
+    options = dataset.read_options
+    media, roots = named_folders(options, MEDIA_FOLDER), named_folders(options, ROOTS)
     for folder in (*media, *roots, *dataset.named_roots):
         if is_inside(real_place(folder, stores), target):
             raise UsageError("the destination holds what the source may lead to", file=path, found=f"a root, {folder}")

@@ -24,6 +24,7 @@ import pyarrow as pa
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.formats.base import ShardFacts
+from lading._core.formats.format import file_names
 from lading._core.jobs.convert.converter import bounded_options
 from lading._core.jobs.convert.plan import as_members, make_plan
 from lading._core.jobs.engine.progress import OnProgress
@@ -442,7 +443,7 @@ class _Repair:
         except (DataError, StoreError):
             dataset = self._dataset
             source = dataset.source(number)
-            with closing(dataset.fmt.open(source, dataset.fmt.options_for(source, dataset.read_options))) as reader:
+            with closing(dataset.fmt.open(source, source.options_over(dataset.read_options))) as reader:
                 return reader.index()
 
     def _extents(self, number: int) -> pa.Table | None:
@@ -486,17 +487,17 @@ class _Repair:
         assert found is not None, "it was written just now"
         tables = ShardTables(local, place, found[1])
         written = fmt.write_options(options)
-        ending = fmt.extension(written)
-        stem = path.removesuffix(ending) if path.endswith(ending) else posixpath.splitext(path)[0]
+        endings = fmt.endings(written)
+        stem = path.removesuffix(endings[0]) if path.endswith(endings[0]) else posixpath.splitext(path)[0]
         for number, row in enumerate(found[1].to_pylist()):
-            name = f"{stem}{token}{f'-{number}' if number else ''}{ending}"
+            name = f"{stem}{token}{f'-{number}' if number else ''}{endings[0]}"
             facts = ShardFacts.of(row)
             facts = replace(facts, entry=fmt.index.renamed(facts.entry, posixpath.basename(name))[0])
-            ours, theirs = ([*fmt.extra_files(one, written), one] for one in (name, row["path"]))
+            ours, theirs = (file_names(one, endings) for one in (name, row["path"]))
             for old, new in zip(theirs, ours, strict=True):
                 _move(f"{place}/{old}", self._store, f"{folder}/{new}")
             sums = [row["xxh3"], *(other["xxh3"] for other in row["beside_xxh3"] or ())]
-            beside = [posixpath.basename(one) for one in ours[:-1]]
+            beside = [posixpath.basename(one) for one in ours[1:]]
             yield FinishedShard(
                 name, facts, tables.index(number), {}, beside,
                 [ShardSums([] if row["xxh3"] is None else sums, tables.extents(number))],

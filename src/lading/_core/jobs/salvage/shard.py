@@ -79,7 +79,7 @@ class ShardReading:
 
     def options_of(self, source: ShardFile) -> Any:
         """Return the options of reading one shard."""
-        return self.format.options_for(source, self.options)
+        return source.options_over(self.options)
 
 
 @dataclass(frozen=True, slots=True)
