@@ -12,8 +12,8 @@ import lading
 from lading._core.arrow.rebatch import rebatched
 from lading._core.arrow.references import FileEntry, files_of, is_ref, make_refs, unpack, with_files
 from lading._core.arrow.views import row_bytes
+from lading._core.dataset.query import open_shards
 from lading._core.dataset.shards.iteration import shard_batches
-from lading._core.dataset.source.open import open_shards
 from lading._core.formats.base import Scan
 
 

@@ -23,8 +23,9 @@ from faults import file_size_limit
 from golden_cases import Golden
 from lading._core.arrow.align import align_table
 from lading._core.arrow.references import is_ref, make_refs
+from lading._core.dataset.opening import open_dataset
+from lading._core.dataset.query import open_shards
 from lading._core.dataset.shards.iteration import materialise_parts
-from lading._core.dataset.source.open import open_dataset, open_shards
 from lading._core.features.items import INTERLEAVED_SCHEMA, lineage_of
 from lading._core.features.types import Json, with_feature
 from lading._core.storage.local import LocalStore

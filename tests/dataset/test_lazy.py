@@ -325,6 +325,7 @@ _NAMES = [
     "map_batches",
     "materialise",
     "place_of",
+    "query",
     "read",
     "rename",
     "repartition",

@@ -12,8 +12,8 @@ import pytest
 from golden_cases import Golden, load_views
 from golden_compare import compare_samples
 from lading._core.arrow.references import is_ref
+from lading._core.dataset.opening import open_dataset
 from lading._core.dataset.shards.random_access import unfetched_rows
-from lading._core.dataset.source.open import open_dataset
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.stores import Stores
 from lading.options import InterleavedOptions

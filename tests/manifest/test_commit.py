@@ -12,7 +12,7 @@ import pytest
 
 import lading
 from fault_proxy import fault_proxy
-from lading._core.dataset.source.open import open_shards
+from lading._core.dataset.query import open_shards
 from lading._core.manifest import values as mf
 from lading._core.manifest.builds import builds_of
 from lading._core.manifest.commit import Staging, sweep_unbegun

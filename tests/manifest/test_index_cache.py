@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import lading
-from lading._core.dataset.source.open import open_shards
+from lading._core.dataset.query import open_shards
 from lading._core.formats.base import ShardFile
 from lading._core.manifest.index_cache import IndexCache
 from lading._core.storage.local import LocalStore

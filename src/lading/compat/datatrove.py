@@ -38,10 +38,11 @@ from fsspec.implementations.dirfs import DirFileSystem
 
 from lading._core.arrow.rows import Encoders, rows_to_batch
 from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.opening import open_dataset
 from lading._core.dataset.order.chosen import ChosenSamples
+from lading._core.dataset.query import Query
 from lading._core.dataset.shards.iteration import Batching
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.open import open_dataset, open_shards, read_of
 from lading._core.dataset.source.source import Source
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.values.python_values import samples_as_dicts
@@ -316,9 +317,10 @@ class LadingReader(PipelineStep):
         if not recursive:
             raise UsageError("a folder is read with all folders below it", found="recursive=False",
                              advice="Name the files: glob_pattern='*.parquet'.")  # fmt: skip
-        if isinstance(source, Dataset):
-            read_of(source, self._opening)
-            for step in source.steps:
+        held = Query.held_by(source)
+        if held is not None:
+            Query.of(held, **self._opening)  # refuses arguments of opening
+            for step in held.steps:
                 if step.over_numbers:
                     raise UsageError("tasks read shards apart, and this step needs all samples",
                                      found=repr(step)[:200], advice="For a number of documents of each task, give "
@@ -350,8 +352,8 @@ class LadingReader(PipelineStep):
     def run(self, data: Iterable[Any] | None = None, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
         """Yield the documents of `data`, then those of the shards of this task. Raises as reading the source does."""
         yield from data or ()
-        steps: Sequence[Step] = self._source.steps if isinstance(self._source, Dataset) else ()
-        with open_shards(self._files(), **self._opening) as every, ExitStack() as bars:
+        query = Query.of(self._files(), **self._opening)
+        with query.open_shards() as every, ExitStack() as bars:
             table = every.listing.table
             numbers = [*range(rank, len(table), world_size)]
             if self.shuffle_files:
@@ -362,7 +364,7 @@ class LadingReader(PipelineStep):
             own = table.take(pa.array(numbers, pa.int64()))
             with (
                 every.with_listing(own, {}) as shards,
-                closing(self._documents(shards, steps, count_file)) as documents,
+                closing(self._documents(shards, query.steps, count_file)) as documents,
             ):
                 for document in islice(documents, self.skip, None if most is None else self.skip + most):
                     count_document()
@@ -440,7 +442,7 @@ _NOT_OF_READERS: Final = {
 def _with_stores(place: Any, more: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return a source or destination as a path with its store, if datatrove's users name a file system with it."""
     is_pair = isinstance(place, tuple) and len(place) == _PAIR and not isinstance(place[1], (str, os.PathLike))
-    if isinstance(place, Dataset) or not (is_pair or (hasattr(place, "fs") and hasattr(place, "path"))):
+    if Query.held_by(place) is not None or not (is_pair or (hasattr(place, "fs") and hasattr(place, "path"))):
         return place, more
     path, stores = _place(place)
     return path, more if stores is None else {"stores": stores, **more}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import lading
-from lading._core.dataset.source.open import open_shards
+from lading._core.dataset.query import open_shards
 from lading._core.dataset.source.source import list_source
 from lading._core.features.types import Value
 from lading._core.secret_urls import shown, whole

@@ -18,8 +18,8 @@ import lading
 from arrow_files import arrow_bytes
 from lading._core.arrow.ipc import parse_footer
 from lading._core.arrow.references import is_ref
+from lading._core.dataset.query import open_shards
 from lading._core.dataset.shards.iteration import shard_batches
-from lading._core.dataset.source.open import open_shards
 from lading._core.formats.arrow import blocks
 from lading._core.formats.arrow.format import FORMAT, ArrowReader
 from lading._core.formats.base import Scan, ShardFile

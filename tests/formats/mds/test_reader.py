@@ -18,7 +18,7 @@ import pytest
 import lading
 from golden_cases import Golden
 from lading._core.arrow.references import is_ref
-from lading._core.dataset.source.open import open_shards
+from lading._core.dataset.query import open_shards
 from lading._core.features.types import Array, Bytes, Encoded, Image, Json, Text, feature_of
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.stores import Stores

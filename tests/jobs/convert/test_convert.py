@@ -20,7 +20,7 @@ import lading
 from documents import SQUARE, TALL, WIDE, documents, tiff_of
 from golden_cases import Golden
 from in_process import by_tasks
-from lading._core.dataset.source.open import open_shards
+from lading._core.dataset.query import open_shards
 from lading._core.features.items import INTERLEAVED_SCHEMA
 from lading._core.features.types import Image, Video, with_feature
 from lading._core.storage.memory import MemoryStore

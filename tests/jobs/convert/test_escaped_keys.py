@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading._core.dataset.source.open import open_shards
+from lading._core.dataset.query import open_shards
 from lading._core.jobs.salvage.salvage import salvage
 from lading.errors import Unrepresentable, UsageError
 

@@ -14,7 +14,7 @@ import pytest
 import lading
 from counted_files import CountedFiles
 from damage import break_header
-from lading._core.dataset.source.open import open_shards
+from lading._core.dataset.query import Query, open_shards
 from lading._core.jobs.engine import pool, reading
 from lading._core.jobs.engine.read_task import ReadWorker
 from lading._core.jobs.engine.read_workers import ReadWorkers
@@ -131,7 +131,7 @@ def test_a_process_lists_the_source_once_a_run(many: Path) -> None:
 
 def test_a_process_keeps_the_workers_of_the_last_runs_of_others(many: Path) -> None:
     with open_shards(many) as dataset:
-        sent = Reading(begin_digest, many, {}).encode(dataset)
+        sent = Reading(begin_digest, Query.of(many)).encode(dataset)
     workers = ReadWorkers()
     with workers.worker("first run", sent) as one, workers.worker("first run", sent) as another:
         assert one is not another

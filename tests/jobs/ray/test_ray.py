@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from lading._core.dataset.source.open import open_shards
+from lading._core.dataset.query import Query
 from lading._core.jobs.convert.settle import settled
 from lading._core.jobs.ray import sink as ray_sink
 from lading._core.jobs.ray.sink import _Sink, _WriteJob
@@ -361,8 +361,8 @@ def test_small_shards_are_read_by_one_task_together(tmp_path: Path) -> None:
         pq.write_table(pa.table({"n": range(10 ** min(number, 4))}), tmp_path / f"{number}.parquet")
     sizes = [path.stat().st_size for path in sorted(tmp_path.iterdir())]
     for asked in (1, 3, 7, 100, None):
-        job = _job_of(str(tmp_path), {}, 128 << 20)
-        with open_shards(job.source, **job.opening) as shards:
+        job = _job_of(Query.of(str(tmp_path)), 128 << 20)
+        with job.query.open_shards() as shards:
             pieces = _pieces(shards, job, asked)
         paths = [shard["path"] for piece in pieces for shard in piece.shards]
         assert paths == [f"{tmp_path}/{number}.parquet" for number in range(7)]
@@ -386,8 +386,8 @@ def test_a_large_shard_is_read_by_several_tasks(docs: Path, tmp_path: Path, monk
         pq.write_table(items, folder / "0.parquet", row_group_size=20)
     monkeypatch.setattr("lading._core.jobs.convert.tasks.ALONE_BYTES", 0)
     monkeypatch.setattr("lading._core.jobs.ray.source._CUT_BYTES", 20_000)
-    job = _job_of(str(folder), {"view": view}, 128 << 20)
-    with open_shards(job.source, **job.opening) as shards:
+    job = _job_of(Query.of(str(folder), view=view), 128 << 20)
+    with job.query.open_shards() as shards:
         spec = settled(job, shards)
         for asked in (None, 2):
             pieces = _pieces(shards, job, asked)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.dataset.query import open_shards
 from lading._core.dataset.shards.shards import options_like
-from lading._core.dataset.source.open import open_shards
 from lading._core.jobs.salvage.salvage import salvage
 from lading._core.pipeline.cutting import Cut
 

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 import lading
 from lading._core.content.digests import DatasetDigest, sample_digests
+from lading._core.dataset.query import open_shards
 from lading._core.dataset.shards import sample_digests as digesting
-from lading._core.dataset.source.open import open_shards
 from lading._core.features.types import tag_by_extension
 from lading._core.jobs.engine.progress import Progress
 from lading._core.storage.local import LocalFile

@@ -77,7 +77,7 @@ def _closing(steps: Sequence[DemoStep], folder: str | None, *, same: bool) -> It
     from rich.text import Text
 
     from lading._core.cli.samples import as_text, read_samples
-    from lading._core.dataset.source.open import open_dataset
+    from lading._core.dataset.opening import open_dataset
     from lading._core.jobs.dataset.demo import lading_command
 
     last = steps[-1]

@@ -25,6 +25,7 @@ from lading._core.dataset.order.chosen import ChosenSamples
 from lading._core.dataset.order.chosen_access import access_to
 from lading._core.dataset.order.numbers import numbers_at
 from lading._core.dataset.order_verbs import OrderVerbs
+from lading._core.dataset.query import HoldsQuery, Query
 from lading._core.dataset.sample_list import SampleList
 from lading._core.dataset.shards import iteration
 from lading._core.dataset.shards.bad_shards import SkippedShard
@@ -33,7 +34,7 @@ from lading._core.dataset.shards.sample_access import SampleAccess, ordinals
 from lading._core.dataset.shards.shard import ShardList
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.source.pruning import shards_that_fit
-from lading._core.dataset.source.source import Source, listed_once
+from lading._core.dataset.source.source import Source
 from lading._core.dataset.step_verbs import StepVerbs
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.cast_step import flat_fields
@@ -41,7 +42,6 @@ from lading._core.dataset.steps.field_steps import Fields, fields_among, typed_f
 from lading._core.dataset.steps.key_steps import Join
 from lading._core.dataset.steps.order_steps import Rows, Sort
 from lading._core.dataset.steps.sequence import has_map, without_unasked
-from lading._core.dataset.transform.concat import Parts
 from lading._core.dataset.transform.unlisted_fields import listed_fields, with_needed_fields
 from lading._core.dataset.values.absent_fields import AbsentFields
 from lading._core.dataset.values.field_values import columns_of, field_type, field_values, lacks_child
@@ -62,14 +62,14 @@ if TYPE_CHECKING:
     from lading._core.jobs.stats.values import Stats
     from lading._core.train.loader import Loader
 
-__all__ = ["Dataset", "chosen_by"]
+__all__ = ["Dataset"]
 
 _DOCUMENT_ROWS = 64
 _TYPED_ROWS = 1024
 _SHOWN_KEYS = 3
 
 
-class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
+class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs, HoldsQuery):
     """A source, how it is read, and steps. Immutable: every step gives a new dataset, and reads nothing.
 
     Rows are read when they are iterated, taken by number, written, or looked at. Datasets can be pickled: another
@@ -81,29 +81,38 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     """
 
     __slots__ = (
-        "_access", "_chosen", "_counts", "_fitting", "_media", "_read", "_reopen", "_sample", "_shards", "_source",
-        "_steps",
+        "_access", "_chosen", "_counts", "_fitting", "_media", "_query", "_sample", "_shards",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        reopen: Callable[[Source, ReadOptions, tuple[Step, ...]], Dataset],
-        source: Source,
-        read: ReadOptions,
-        shards: Shards,
-        steps: tuple[Step, ...] = (),
-        *,
-        media: Opening | None = "upright",
-    ) -> None:
-        """Made by `lading.open`."""
-        self._source, self._read, self._steps, self._media = source, read, steps, media
-        self._reopen, self._shards = reopen, shards
-        self._fitting = fitting = shards_that_fit(shards, steps)
+    def __init__(self, query: Query, shards: Shards, *, media: Opening | None = "upright") -> None:
+        """Made by `lading.open`.
+
+        Args:
+            query: the dataset as a value.
+            shards: its shards, open.
+            media: how samples give media; None for bytes.
+        """
+        self._query, self._media, self._shards = query.replace(), media, shards
+        self._fitting = fitting = shards_that_fit(shards, query.steps)
         self._counts = Counter(fitting.listing.left_out)
-        chooses = any(step.cut is None for step in steps)
-        self._chosen = ChosenSamples(fitting, steps) if chooses else None
+        chooses = any(step.cut is None for step in query.steps)
+        self._chosen = ChosenSamples(fitting, query.steps) if chooses else None
         self._access = access_to(fitting, self._chosen, media=media)
         self._sample = self._access.sample
+
+    @classmethod
+    def _of(cls, query: Query) -> Self:
+        """Open a query. Its options of reading then say the format and the view that were found."""
+        shards = query.source.open(query.read)
+        return cls(query.reading(format=shards.format, view=shards.view if shards.view_is_known else None), shards)
+
+    @property
+    def query(self) -> Query:
+        """The dataset as a value: a source, how it is read, and the steps.
+
+        Example: `ds.limit(3).query.steps == (Limit(3),)`
+        """
+        return self._query.replace(opened=self)
 
     def _with(self, *steps: Step) -> Self:
         return self._reading(*with_needed_fields(self.read, (*self.steps, *steps)))
@@ -112,7 +121,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         """The dataset with these steps, and perhaps other fields of documents."""
         fields = listed_fields(read)
         shards = self._shards if fields == listed_fields(self.read) else self._shards.with_fields(fields)
-        other = type(self)(self._reopen, self.source, read, shards, steps, media=self._media)
+        other = type(self)(self._query.replace(read=read, steps=steps), shards, media=self._media)
         return other._following(self, len(self._behind_steps.steps))  # noqa: SLF001 - of the same class
 
     def _divided(self, steps: Mapping[str, Step]) -> dict[str, Self]:
@@ -135,9 +144,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         return self if same else self._reading(read, without_unasked(self.steps))
 
     def _open_other(self, source: Source, view: str) -> Dataset:
-        if isinstance(self.source, Parts):
-            return self.source.datasets[0]._open_other(source, view)  # noqa: SLF001 - of the same class
-        return self._reopen(listed_once(source), ReadOptions(view=view, stores=self.read.stores), ())
+        return self._of(Query.of(source, view=view, stores=self.read.stores))
 
     def _field(self, name: str) -> str:
         if name not in ("key", KEY):
@@ -248,12 +255,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[object, ...]]:
         """A process that is given a dataset opens the source again, with files and maps of its own."""
-        return _reopened, (self._reopen, self.source, self.read, self.steps, self._media)
-
-    def _opened(self, *, mmap: bool) -> Shards:
-        """Open the shards of the source once more, without those that no step keeps, for another reader."""
-        again = self._reopen(self.source, replace(self.read, mmap=mmap), ())
-        return shards_that_fit(again._shards, self.steps)  # noqa: SLF001 - of the same class
+        return _reopened, (type(self), self._query, self._media)
 
     def with_decode(self, decode: bool = True, *, upright: bool = True) -> Self:
         """The dataset with media as images, audio and videos (the default), or as the bytes that are stored.
@@ -270,7 +272,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
                 as they are stored; an image that such a function changes keeps the tag that says how to turn it.
         """
         media: Opening | None = None if not decode else "upright" if upright else "stored"
-        return type(self)(self._reopen, self.source, self.read, self._shards, self.steps, media=media)
+        return type(self)(self._query, self._shards, media=media)
 
     @property
     def _opening(self) -> Opening:
@@ -281,12 +283,12 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     @property
     def source(self) -> Source:
         """The source, as `lading.open` took it."""
-        return self._source
+        return self._query.source.names
 
     @property
     def read(self) -> ReadOptions:
         """How the source is read."""
-        return self._read
+        return self._query.read
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -294,7 +296,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
         Example: `ds.limit(3).steps == (Limit(3),)`
         """
-        return self._steps
+        return self._query.steps
 
     @property
     def format(self) -> str:
@@ -378,10 +380,10 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         return [bad for _, bad in sorted(self._shards.bad.skipped.items())]
 
     def __repr__(self) -> str:
-        return visible_lines(shown.as_text(self._shards, self.source, self.steps, self._chosen))
+        return visible_lines(shown.as_text(self._shards, self._query, self._chosen))
 
     def _repr_html_(self) -> str:
-        return visible_lines(shown.as_html(self._shards, self.source, self.steps, self._chosen))
+        return visible_lines(shown.as_html(self._shards, self._query, self._chosen))
 
     def _ipython_key_completions_(self) -> list[str]:
         return shown.column_names(self._shards, self._chosen)
@@ -487,7 +489,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     def _with_fields(self, fields: Sequence[str]) -> Dataset:
         """This dataset with other passthrough columns of documents."""
         read, steps = with_needed_fields(replace(self.read, fields=tuple(fields)), without_unasked(self.steps))
-        return self._reopen(self.source, read, steps)
+        return self._of(self._query.replace(read=read, steps=steps))
 
     def samples(self, *, raw: bool = False) -> Iterator[dict[str, Any]]:
         """All samples in order, each a dict as `ds[i]` gives it; the same as `iter(ds)`.
@@ -742,20 +744,9 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         return export(self, destination, overwrite=overwrite)
 
 
-def chosen_by(dataset: Dataset) -> ChosenSamples | None:
-    """Return the samples of a dataset behind its steps; None without steps."""
-    return dataset._chosen  # noqa: SLF001 - of this module
-
-
-def _reopened(
-    reopen: Callable[[Source, ReadOptions, tuple[Step, ...]], Dataset],
-    source: Source,
-    read: ReadOptions,
-    steps: tuple[Step, ...],
-    media: Opening | None,
-) -> Dataset:
+def _reopened(kind: type[Dataset], query: Query, media: Opening | None) -> Dataset:
     """A dataset in another process."""
-    return reopen(source, read, steps).with_decode(media is not None, upright=media != "stored")
+    return kind._of(query).with_decode(media is not None, upright=media != "stored")  # noqa: SLF001 - of this module
 
 
 def _lacks(batch: pa.RecordBatch, path: FieldPath) -> bool:

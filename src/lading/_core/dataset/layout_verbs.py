@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Self, cast
 
+from lading._core.dataset.query import Query
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.repartition import Repartition
+from lading._core.dataset.transform.concat import concatenated
 
 if TYPE_CHECKING:
     from lading._core.dataset.dataset import Dataset
@@ -46,11 +48,14 @@ class LayoutVerbs(ABC):
         """
         return self._with(Repartition(shard_size, num_shards, rows_per_shard))
 
-    def concat(self, *others: Dataset) -> Dataset:
+    @classmethod
+    @abstractmethod
+    def _of(cls, query: Query) -> Self:
+        """Another dataset."""
+
+    def concat(self, *others: Dataset) -> Self:
         """Put other datasets behind this one; see `lading.concat`.
 
         Example: `ds.concat(lading.open("more.parquet"))`
         """
-        from lading._core.dataset.transform.concat import concat
-
-        return concat([cast("Dataset", self), *others])
+        return self._of(concatenated([cast("Dataset", self), *others]))

@@ -20,9 +20,9 @@ from lading._core.arrow.references import files_of, is_ref, unpack
 from lading._core.arrow.types import uncut_values
 from lading._core.content.preview import Cut, Previews, table_html, value_text
 from lading._core.dataset.order.chosen import ChosenSamples
+from lading._core.dataset.query import Query
 from lading._core.dataset.shards.iteration import shard_batches
 from lading._core.dataset.shards.shards import DETECT_SHARDS, Shards
-from lading._core.dataset.source.source import Source
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.sequence import has_map
 from lading._core.features.types import ClassLabel, Feature, Json, Text, decode, feature_of
@@ -40,9 +40,9 @@ _PREVIEW_BYTES, _VALUE_BYTES = 24 << 20, 4 << 20
 _MOST_SKIPPED = 1000
 
 
-def as_text(shards: Shards, source: Source, steps: Sequence[Step], chosen: ChosenSamples | None) -> str:
+def as_text(shards: Shards, query: Query, chosen: ChosenSamples | None) -> str:
     """What a dataset is, a line a fact, a line a column, a line a step."""
-    facts = _lines(_facts(shards, source, steps))
+    steps, facts = query.steps, _lines(_facts(shards, query))
     columns = _columns(shards, chosen)
     width = max((len(name) for name, _ in columns), default=0)
     listed = [f"    {name:<{width}}  {kind}".rstrip() for name, kind in columns]
@@ -63,9 +63,9 @@ def _lines(facts: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"  {name:<8} {value}" for name, value in facts)
 
 
-def as_html(shards: Shards, source: Source, steps: Sequence[Step], chosen: ChosenSamples | None) -> str:
+def as_html(shards: Shards, query: Query, chosen: ChosenSamples | None) -> str:
     """The same as small tables, for notebooks, with the first samples."""
-    facts = _table(_facts(shards, source, steps))
+    steps, facts = query.steps, _table(_facts(shards, query))
     columns = _table(_columns(shards, chosen))
     listed = "".join(f"<li><code>{escape(repr(step))}</code></li>" for step in steps)
     title = f"<b>lading.Dataset</b>: {escape(shards.format)}, {escape(shards.view)}"
@@ -225,13 +225,14 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
     return f"<table>{''.join(cells)}</table>"
 
 
-def _facts(shards: Shards, source: Source, steps: Sequence[Step]) -> list[tuple[str, str]]:
-    named = [source] if isinstance(source, (str, os.PathLike)) else list(source)
+def _facts(shards: Shards, query: Query) -> list[tuple[str, str]]:
+    names = query.source.names
+    named = [names] if isinstance(names, (str, os.PathLike)) else list(names)
     more = f" and {len(named) - 1:,} more" if len(named) > 1 else ""
     return [
         ("source", f"{os.fspath(named[0])}{more}" if named else ""),
         ("shards", f"{len(shards.listing):,}"),
-        ("samples", _count(shards, steps)),
+        ("samples", _count(shards, query.steps)),
         *_size(shards),
     ]
 

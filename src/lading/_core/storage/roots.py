@@ -17,7 +17,7 @@ from lading._core.storage.base import native_path
 from lading._core.storage.stores import Stores, is_local, resolve
 from lading.errors import BadReference
 
-__all__ = ["ELSEWHERE", "Roots", "StoredRoots", "folder_of", "is_inside", "real_place", "sibling_path"]
+__all__ = ["ELSEWHERE", "Roots", "StoredRoots", "absolute_path", "folder_of", "is_inside", "real_place", "sibling_path"]
 
 ELSEWHERE = "If the payload is in another folder, name the folder with --root."
 """Advice where the file of a reference is missing, or is in a folder that references may not name."""
@@ -183,6 +183,14 @@ def _plain(inside: str) -> str:
 def is_inside(place: str, folder: str) -> bool:
     """Return whether a place is a folder or is inside it: both as `real_place` returns them."""
     return f"{place}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def absolute_path(name: str) -> str:
+    """Return a path from the current folder as one from `/`; URLs, absolute and empty paths stay."""
+    here = os.getcwd()
+    if not name or name.startswith("/") or "://" in name or any(sign in here for sign in "*?[{"):
+        return name
+    return os.path.join(here, name)
 
 
 def folder_of(path: str) -> str:

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from lading._core.dataset.dataset import Dataset
 from lading._core.dataset.layout import Layout
-from lading._core.dataset.source.open import open_dataset
+from lading._core.dataset.opening import concat, open_dataset
 from lading._core.dataset.source.source import Source
-from lading._core.dataset.transform.concat import concat
 from lading._core.train.mixing import ENDLESS, Proportions, Stop
 from lading._core.train.order import LANES, Kind, Order, Shuffle
 from lading._core.train.permutation import derived_key

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 
 from lading._core.dataset.dataset import Dataset
-from lading._core.dataset.source.open import open_dataset
+from lading._core.dataset.opening import open_dataset
 from lading._core.dataset.source.source import Source
 from lading._core.features.row_layout import row_layout
 from lading._core.train.columns import Collate, ColumnMaker, Recipe

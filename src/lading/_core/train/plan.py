@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lading._core.dataset.dataset import Dataset
 from lading._core.dataset.layout import Layout
-from lading._core.dataset.source.open import open_dataset
+from lading._core.dataset.opening import open_dataset
 from lading._core.dataset.source.source import Source
 from lading._core.train.columns import ColumnMaker, Recipe
 from lading._core.train.feed import USUAL_BYTES, DatasetFeed, Mixture

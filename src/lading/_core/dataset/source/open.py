@@ -1,23 +1,21 @@
-"""From a source to a dataset: which shards, which format, which view, and what a manifest says of them."""
+"""From the names of files to open shards: which shards, which format, which view, and what a manifest says of them."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce, wraps
 from itertools import takewhile
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading._core.arrow.align import refuse_duplicate_names
-from lading._core.dataset.dataset import Dataset
-from lading._core.dataset.order.chosen import ChosenSamples
 from lading._core.dataset.shards.bad_shards import is_bad_shard, naming_salvage
 from lading._core.dataset.shards.shards import DETECT_SHARDS, ReadPlan, Shards, hold_few
 from lading._core.dataset.source.foreign import files_of_log
@@ -28,7 +26,7 @@ from lading._core.dataset.source.manifest_options import (
     stored_schema,
     stored_settings,
 )
-from lading._core.dataset.source.pruning import shards_that_fit
+from lading._core.dataset.source.shard_source import ShardSource
 from lading._core.dataset.source.source import (
     Asked,
     Listing,
@@ -42,8 +40,6 @@ from lading._core.dataset.source.source import (
     split_source,
     with_partitions,
 )
-from lading._core.dataset.steps.base import Step
-from lading._core.dataset.transform.concat import Parts
 from lading._core.features.natural import has_items, list_of_member
 from lading._core.formats.base import ShardFile
 from lading._core.formats.documents import is_documents
@@ -54,7 +50,7 @@ from lading._core.manifest import values as mf
 from lading._core.manifest.files import load_manifest
 from lading._core.manifest.values import Manifest
 from lading._core.storage.fetch import Fetcher
-from lading._core.storage.store_options import with_cache
+from lading._core.storage.roots import absolute_path
 from lading._core.storage.stores import Stores, is_local, resolve, without_query
 from lading.errors import (
     DataError,
@@ -66,29 +62,22 @@ from lading.errors import (
     UsageError,
     errors_at,
 )
-from lading.limits import DEFAULT_LIMITS, Limits
-from lading.options import InterleavedOptions, OnBadShard, OnError, ReadOptions
+from lading.limits import Limits
+from lading.options import InterleavedOptions, ReadOptions
 
 __all__ = [
-    "chosen_samples",
+    "Named",
     "counts_hold",
     "documents_format",
     "has_option",
     "of_split",
-    "open_dataset",
-    "open_shards",
-    "read_of",
     "shards_of",
-    "source_and_opening",
-    "with_stores",
 ]
 
 _BY_PATTERN = "Name files by a pattern, as in 'data/*.tar', to take all of them without manifests."
 _MOST_NAMES = 3
 _MOST_VERSIONS = 1000
 """Shards whose versions are looked at when a dataset is opened: 2 ms on a local disk."""
-
-_USUAL = ReadOptions()
 
 _Look = TypeVar("_Look", bound=Callable[..., Shards])
 
@@ -100,9 +89,7 @@ def _of_one(look: _Look) -> _Look:
     """
 
     @wraps(look)
-    def opened(source: Source | Parts, read: ReadOptions) -> Shards:
-        if isinstance(source, Parts):
-            return source.shards(read)
+    def opened(source: Source, read: ReadOptions) -> Shards:
         source, read = of_split(listed_once(source), read)
         for again in (True, False):
             place = _place_of(source)
@@ -148,151 +135,6 @@ def _place_of(source: Source) -> tuple[int, int, int] | None:
     except (OSError, ValueError):
         return None
     return found and (found.st_dev, found.st_ino, found.st_ctime_ns)
-
-
-def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
-    source: Source,
-    *,
-    format: str | None = None,  # noqa: A002 - the word users know
-    split: str | None = None,
-    config: str | None = None,
-    view: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    interleaved: InterleavedOptions | None = None,
-    fields: Sequence[str] | None = None,
-    regroup: bool = False,
-    lists: Sequence[str] = (),
-    max_batch_bytes: int | str | None = None,
-    on_materialize_error: OnError | None = None,
-    roots: Sequence[str | os.PathLike[str]] = (),
-    schema: pa.Schema | None = None,
-    schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None = None,
-    hive_partitioning: bool = True,
-    stores: Stores | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
-    cache_limit: int | str | None = None,
-    on_bad_shard: OnBadShard = "error",
-    mmap: bool = True,
-    limits: Limits = DEFAULT_LIMITS,
-) -> Dataset:
-    """Open a dataset of any format. Rows are read when they are asked for.
-
-    Example:
-        ds = lading.open("s3://bucket/train/*.tar")
-
-    Args:
-        source: a file, folder, glob, brace pattern, `::`-joined list, a list of these, or a dataset's own index file.
-        format: format of the source. By default the name and first bytes of the first file decide.
-        split: the split to read: the folder of this name, or the files whose names tell it, as Hugging Face's datasets
-            finds them. By default all of the source, which must be one split.
-        config: the config (subset) to read of a repository of Hugging Face's hub, as its `README.md` lists them. By
-            default the only one, or the one that is marked as the default.
-        view: `samples` or `interleaved`. By default the first readable samples decide.
-        options: options of the format (`lading formats` lists them).
-        interleaved: names of fields and policies for interleaved data. Refused where the data are not interleaved.
-        fields: passthrough columns of documents to keep, beside the reserved ones; absent columns are nulls. Fields
-            that conditions, orders, splits and joins need are read too, and dropped behind these steps.
-        regroup: join the rows of a `sample_id`, or the members of a key in tars, wherever they are in the shard.
-        lists: columns of lists whose items are members of tars: `["image"]` for `image.0.jpg`, `image.1.png` … and, if
-            it is there, `image.json`. Tars with a manifest of lading's need no such names.
-        max_batch_bytes: payload of a batch, for `batches` without a limit of its own.
-        on_materialize_error: for a row whose payload is unavailable, for `batches` and `write` without a policy of
-            their own: `error`, `warn`, `drop_row` or `drop_sample`.
-        roots: folders that references may point into, besides the folders of the source.
-        schema: columns that all rows get: missing columns are nulls, others are dropped, values are cast and checked.
-        schema_overrides: types of some columns, such as `{"score": pa.float32()}`; all other columns stay as they are.
-            Of interleaved data, a column that is missing becomes one of nulls.
-        hive_partitioning: take folders such as `year=2023` for columns of the rows in them (Parquet, Arrow, CSV, JSON
-            Lines). `where` opens only the files of partitions that may fit.
-        stores: which store serves which URL. By default the scheme of a URL decides.
-        storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix.
-        cache_dir: folder for whole copies of remote shards. A shard is downloaded when its first sample is read, by one
-            process of the machine, and read from there until the store has another version of it. By default only
-            the ranges that are needed are read.
-        cache_limit: size of all copies, such as `200GB`: those used least recently are deleted. By default any.
-        on_bad_shard: for a shard that is damaged, missing or unreadable: `error`, or `skip`. `skip` leaves the whole
-            shard out, with a warning; `Dataset.skipped_shards` lists such shards. Shards with more than 64 MB in memory
-            are read twice then: no row is given before the whole shard was read.
-        mmap: map local files. False reads them with `pread`, for files that somebody may truncate meanwhile.
-        limits: limits on what files may ask for: sizes, counts, unpacked sizes.
-
-    Raises:
-        SourceNotFound: the source does not exist, or nothing matches the pattern.
-        UnknownFormat: no format matches the first file.
-        DataError: the first shards are unreadable.
-    """
-    if isinstance(source, Dataset):
-        raise UsageError("a dataset is open already", advice="Use it as it is.")
-    stores = Stores.of(stores, with_cache(storage_options, cache_dir, cache_limit))
-    read = ReadOptions(
-        format=format, split=split, config=config, view=view, options=options, interleaved=interleaved, fields=fields,
-        regroup=regroup, lists=lists, max_batch_bytes=max_batch_bytes, on_materialize_error=on_materialize_error,
-        roots=roots, schema=schema, schema_overrides=schema_overrides, hive_partitioning=hive_partitioning,
-        stores=stores, on_bad_shard=on_bad_shard, mmap=mmap, limits=limits,
-    )  # fmt: skip
-    return _dataset(listed_once(source), read)
-
-
-def _dataset(source: Source, read: ReadOptions, steps: tuple[Step, ...] = ()) -> Dataset:
-    shards = _open(source, read)
-    known = replace(read, format=shards.format, view=shards.view if shards.view_is_known else None)
-    return Dataset(_dataset, source, known, shards, steps)
-
-
-def open_shards(source: Source | Dataset, **opening: Any) -> Shards:
-    """Open the shards of a source, or those of a dataset without the partitions that its steps reject.
-
-    For jobs: local files are read, never mapped, because a file that is truncated under a map ends the process.
-
-    Args:
-        source: as `open_dataset` takes it, or a dataset.
-        opening: the other arguments of `open_dataset`; a dataset has its own.
-
-    Raises:
-        UsageError: a dataset is given, and arguments of opening too.
-    """
-    if isinstance(source, Dataset):
-        return shards_that_fit(_open(source.source, replace(read_of(source, opening), mmap=False)), source.steps)
-    return _open(source, replace(ReadOptions(**with_stores(opening)), mmap=False))
-
-
-def with_stores(opening: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of `open_dataset` with `storage_options`, if given, as part of `stores`."""
-    known = dict(opening)
-    options = with_cache(*(known.pop(name, None) for name in ("storage_options", "cache_dir", "cache_limit")))
-    return {**known, "stores": Stores.of(known.get("stores"), options)} if options else known
-
-
-def read_of(dataset: Dataset, opening: Mapping[str, Any]) -> ReadOptions:
-    """How a dataset is read. Raises UsageError where arguments of opening are given too."""
-    opening = with_stores(opening)
-    for name in opening:
-        if not hasattr(_USUAL, name):
-            raise UsageError("no such argument", found=name,
-                             advice="Steps choose from a dataset, such as ds.select(…).")  # fmt: skip
-    given = [name for name, value in opening.items() if value != getattr(_USUAL, name)]
-    if given:
-        raise UsageError("a dataset is open already, and arguments of opening are given", found=", ".join(given),
-                         advice="Give these arguments to lading.open.")  # fmt: skip
-    return dataset.read
-
-
-def chosen_samples(source: Source | Dataset, shards: Shards) -> ChosenSamples | None:
-    """The samples behind the steps of a dataset whose shards are open; None for a source, and without steps."""
-    return ChosenSamples(shards, source.steps) if isinstance(source, Dataset) and source.steps else None
-
-
-def source_and_opening(source: Source | Dataset, opening: Mapping[str, Any]) -> tuple[Source, dict[str, Any]]:
-    """A source and the other arguments of `open_dataset`, by which another process opens the same shards.
-
-    Raises:
-        UsageError: a dataset is given, and arguments of opening too.
-    """
-    if not isinstance(source, Dataset):
-        return source, with_stores(opening)
-    read = read_of(source, opening)
-    return source.source, {each.name: getattr(read, each.name) for each in fields(read)}
 
 
 @_of_one
@@ -609,6 +451,39 @@ def _recognise(listing: Listing, stores: Stores, *, skip: bool = False) -> AnyFo
                 raise
     store, path = resolve(str(paths[len(paths) - 1 if skip else 0].as_py()), stores)
     return find_format(path, read_head(store, path))
+
+
+@dataclass(frozen=True, slots=True)
+class Named(ShardSource):
+    """Shards that a user names.
+
+    Attributes:
+        given: files, folders and patterns, in a form that can be looked through again (`listed_once`).
+    """
+
+    given: Source
+
+    @classmethod
+    def of(cls, names: Source) -> Named:
+        """Return the shards of what `lading.open` is given."""
+        return cls(listed_once(names))
+
+    @property
+    def names(self) -> Source:
+        """The files, folders and patterns, as `lading.open` takes them."""
+        return self.given
+
+    def open(self, read: ReadOptions) -> Shards:
+        """Open the shards, and find the format and the view. Raises as `lading.open`."""
+        return _open(self.given, read)
+
+    def absolute(self, stores: Stores) -> Named:
+        """Return the same shards for a process with another current folder."""
+        names = [absolute_path(name) for name in source_names(self.given, stores)]
+        return Named(names[0] if len(names) == 1 else names)
+
+    def __str__(self) -> str:
+        return str(self.given)
 
 
 def has_option(fmt: AnyFormat, name: str) -> bool:

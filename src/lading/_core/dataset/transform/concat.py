@@ -3,104 +3,88 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import ClassVar
 
 import pyarrow as pa
 
+from lading._core.dataset.query import HoldsQuery, Query
 from lading._core.dataset.shards.shards import ReadPlan
+from lading._core.dataset.source.shard_source import ShardSource
 from lading._core.dataset.transform.part_shards import FORMAT, Part, PartShards, listing_of
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.stores import Stores
 from lading.errors import UsageError
 from lading.options import ReadOptions
 
-if TYPE_CHECKING:
-    from lading._core.dataset.dataset import Dataset
-    from lading._core.dataset.steps.base import Step
-
-__all__ = ["Parts", "concat"]
+__all__ = ["Parts", "concatenated"]
 
 
-def concat(datasets: Sequence[Dataset], *, types: Mapping[str, pa.DataType] | pa.Schema | None = None) -> Dataset:
-    """Return one dataset of several, one after another. They may have different formats, options and steps.
-
-    Columns have the type that holds all values. A column that a dataset lacks is null in its rows. Samples without a
-    key get one (`0001-000000017`: the dataset and the sample in it) if other datasets have keys. Keys may repeat.
-    Documents of any formats are concatenated with documents.
-
-    Example:
-        lading.concat([lading.open("tars/*.tar"), lading.open("more.parquet")]).write("all", format="webdataset")
-
-    Args:
-        datasets: the datasets.
-        types: types of some columns, for columns that no type holds otherwise.
-
-    Raises:
-        UsageError: no dataset, something else than a dataset, or samples together with documents.
-        SchemaMismatch: no type holds the values of a column in all datasets (when the columns are asked for).
-    """
-    given = types if types is None or isinstance(types, pa.Schema) else pa.schema(list(types.items()))
-    parts = Parts(tuple(datasets), given)
-    named = [each.read.stores for each in parts.datasets if each.read.stores is not None]
+def concatenated(datasets: Sequence[HoldsQuery], types: Mapping[str, pa.DataType] | pa.Schema | None = None) -> Query:
+    """Return several datasets, one after another, as one query. Raises UsageError, as `lading.concat`."""
+    if not datasets:
+        raise UsageError("no dataset to concatenate", advice="Give at least one.")
+    queries = list[Query]()
+    for each in datasets:
+        query = Query.held_by(each)
+        if query is None:
+            raise UsageError("concat takes datasets", found=repr(each)[:80], advice="Open it with lading.open.")
+        queries.append(query)
+    _refuse_mixed_views(queries)
+    named = [each.read.stores for each in queries if each.read.stores is not None]
     stores = Stores(
         {prefix: store for each in named for prefix, store in each.by_prefix.items()},
         {prefix: options for each in named for prefix, options in each.options.items()},
     )
-    return _reopened(parts, ReadOptions(format=FORMAT.name, stores=stores), ())
+    given = types if types is None or isinstance(types, pa.Schema) else pa.schema(list(types.items()))
+    parts = Parts(tuple(query.replace() for query in queries), given)
+    return Query(parts, ReadOptions(format=FORMAT.name, stores=stores))
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
-    """The source of a dataset that is several datasets one after another.
+class Parts(ShardSource):
+    """The shards of several datasets, one dataset after another.
 
     Attributes:
-        datasets: the datasets.
+        queries: the datasets.
         types: types that the caller gives to some columns.
     """
 
-    datasets: tuple[Dataset, ...]
+    repeats_keys: ClassVar[bool] = True
+
+    queries: tuple[Query, ...]
     types: pa.Schema | None = None
 
-    def __post_init__(self) -> None:
-        """Refuse none, other values than datasets, and documents together with samples."""
-        if not self.datasets:
-            raise UsageError("no dataset to concatenate", advice="Give at least one.")
-        for each in self.datasets:
-            if not hasattr(each, "steps"):
-                raise UsageError("concat takes datasets", found=repr(each)[:80], advice="Open it with lading.open.")
-        views = {each.view: each for each in reversed(self.datasets)}
-        if len(views) > 1:
-            raise UsageError(
-                "documents of items and samples are not concatenated",
-                found=", ".join(f"{view} in {each.source!s}" for view, each in sorted(views.items())),
-                advice="Concatenate documents with documents. --view samples takes the rows of documents as samples.",
-            )  # fmt: skip
+    @property
+    def names(self) -> list[str]:
+        """The names of the sources: what opens all files as those of one dataset, without the steps."""
+        return [str(each.source) for each in self.queries]
 
-    def __iter__(self) -> Iterator[str]:
-        """Give the names of the sources, for whatever shows them."""
-        return (str(each.source) for each in self.datasets)
-
-    def __repr__(self) -> str:
-        return " + ".join(self)
-
-    def shards(self, read: ReadOptions) -> PartShards:
+    def open(self, read: ReadOptions) -> PartShards:
         """Open the shards of all datasets; bad ones are skipped where all datasets skip them."""
-        parts = [Part(each._opened(mmap=read.mmap), each.steps) for each in self.datasets]  # noqa: SLF001 - the parts of a dataset
+        parts = [Part(each.open_shards(mmap=read.mmap), each.steps) for each in self.queries]
         opened, stores = [part.shards for part in parts], read.stores or Stores()
         skips = all(each.bad.policy == "skip" for each in opened)
         plan = ReadPlan(opened[0].view, on_bad_shard="skip" if skips else "error")
         fetcher = Fetcher(stores, mmap=read.mmap, limits=opened[0].limits)
-        names = [_name(str(each.source), number) for number, each in enumerate(self.datasets)]
+        names = [f"{shlex.quote(name)} (part {number})" for number, name in enumerate(self.names)]
         return PartShards(parts, listing_of(parts), plan, names=names, types=self.types, fetcher=fetcher, stores=stores)
 
+    def absolute(self, stores: Stores) -> Parts:  # noqa: ARG002 - each dataset has its own
+        """Return the same datasets for a process with another current folder."""
+        return Parts(tuple(each.absolute() for each in self.queries), self.types)
 
-def _name(source: str, number: int) -> str:
-    """A dataset as errors name it."""
-    return f"{shlex.quote(source)} (part {number})"
+    def __str__(self) -> str:
+        return " + ".join(self.names)
 
 
-def _reopened(source: Any, read: ReadOptions, steps: tuple[Step, ...]) -> Dataset:
-    kind: type[Dataset] = type(source.datasets[0])
-    return kind(_reopened, source, read, source.shards(read), steps)
+def _refuse_mixed_views(queries: Sequence[Query]) -> None:
+    """Raise UsageError for documents together with samples."""
+    views = {each.read.view or "samples": each for each in reversed(queries)}
+    if len(views) > 1:
+        raise UsageError(
+            "documents of items and samples are not concatenated",
+            found=", ".join(f"{view} in {each.source!s}" for view, each in sorted(views.items())),
+            advice="Concatenate documents with documents. --view samples takes the rows of documents as samples.",
+        )  # fmt: skip

@@ -5,30 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading._core.dataset.dataset import Dataset, chosen_by
-from lading._core.dataset.source.open import read_of
-from lading._core.dataset.source.source import Source, listed_once
+from lading._core.dataset.query import HoldsQuery, Query, Queryable
 from lading._core.dataset.steps.filter_steps import Filter, ImageBounds, Where
 from lading._core.dataset.steps.functions import Function, OnFunctionError
 from lading._core.dataset.steps.map_step import Map
 from lading._core.dataset.steps.order_steps import Limit
 from lading._core.formats.registry import format_of_name
-from lading._core.jobs.convert.conversion_job import ConversionJob, absolute_path
+from lading._core.jobs.convert.conversion_job import ConversionJob
 from lading._core.jobs.convert.convert_one import convert_one
 from lading._core.jobs.convert.splits import (
     convert_splits,
-    jobs_of_parts,
     jobs_of_splits,
+    refuse_parts,
 )
 from lading._core.jobs.convert.summary import ConvertSummary
 from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.engine.progress_bars import shown_progress
+from lading._core.storage.roots import absolute_path
 from lading._core.storage.stores import Stores
 from lading._core.storage.temporary import temporary_files_in
 from lading.errors import SeveralSplits
@@ -39,7 +37,6 @@ from lading.options import (
     InterleavedOptions,
     OnBadShard,
     OnError,
-    ReadOptions,
     SchemaPolicy,
     WriteOptions,
 )
@@ -48,7 +45,7 @@ __all__ = ["ConvertSummary", "Progress", "convert"]
 
 
 def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
-    source: Source | Dataset | Mapping[str, Dataset],
+    source: Queryable | Mapping[str, HoldsQuery],
     destination: str | os.PathLike[str],
     *,
     format: str | None = None,  # noqa: A002 - the word users know
@@ -209,12 +206,13 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         DataError: the data are bad. With `verify`, the destination differs from the source.
         StoreError: a store failed, or the workers of one task died four times. The error names the task's shards.
     """
-    opened = source.read.on_materialize_error if isinstance(source, Dataset) and on_error == "error" else None
+    held = Query.held_by(source)
+    opened = held.read.on_materialize_error if held is not None and on_error == "error" else None
     asked = {**locals(), "on_error": on_materialize_error or opened or on_error}
     asked["format"] = format or format_of_name(os.fspath(destination))
     bounds = ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop)
     of_functions: OnFunctionError = "drop_sample" if on_error == "drop_sample" else "error"
-    steps = (
+    asked_steps = (
         None if where is None else Where(where, drop),
         None if bounds == ImageBounds(drop=drop) else bounds,
         None if filter is None else Filter(filter, on_error=of_functions),
@@ -223,33 +221,31 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         None if map is None else Map(map, on_error=of_functions),
         None if map_batches is None else Map(map_batches, batched=True),
     )
-    job = ConversionJob(
-        "",
-        ReadOptions(
-            format=source_format, split=split, config=config, view=view, options=source_options,
-            interleaved=interleaved, fields=fields, regroup=regroup, lists=lists, roots=roots, schema=schema,
-            schema_overrides=schema_overrides, hive_partitioning=hive_partitioning, stores=stores,
-            on_bad_shard=on_bad_shard, limits=limits,
-        ),
-        WriteOptions(**{name: asked[name] for name in WriteOptions.__dataclass_fields__}),
-        None if columns is None else tuple(columns),
-        tuple(step for step in steps if step is not None),
-    )  # fmt: skip
-    destination = absolute_path(os.fspath(destination)) if job.write.sharing.leaves_process else destination
+    steps = [step for step in asked_steps if step is not None]
+    write = WriteOptions(**{name: asked[name] for name in WriteOptions.__dataclass_fields__})
+    opening: dict[str, Any] = {
+        "format": source_format, "split": split, "config": config, "view": view, "options": source_options,
+        "interleaved": interleaved, "fields": fields, "regroup": regroup, "lists": lists, "roots": roots,
+        "schema": schema, "schema_overrides": schema_overrides, "hive_partitioning": hive_partitioning,
+        "stores": stores, "on_bad_shard": on_bad_shard, "limits": limits,
+    }  # fmt: skip
+    destination = absolute_path(os.fspath(destination)) if write.sharing.leaves_process else destination
     with (
         shown_progress("converting", on_progress, progress=progress) as report,
-        temporary_files_in(job.write.temp_dir),
+        temporary_files_in(write.temp_dir),
     ):
-        job = replace(job, on_progress=report)
+
+        def job_of(one: Queryable) -> ConversionJob:
+            job = ConversionJob.of(Query.of(one, **opening), write, columns, steps, report)
+            return job.with_storage_options(storage_options)
+
         if isinstance(source, Mapping):
-            jobs = jobs_of_parts(job, source, destination)
-            jobs = {name: each.with_storage_options(storage_options) for name, each in jobs.items()}
-            return convert_splits(jobs, destination)
-        if isinstance(source, Dataset):
-            job = job.of(source.source, read_of(source, job.opening), source.steps, chosen_by(source))
-            return convert_one(job.with_storage_options(storage_options), destination)
-        job = job.of(listed_once(source), job.read, ()).with_storage_options(storage_options)
+            refuse_parts(source, write, steps, destination)
+            return convert_splits({name: job_of(part) for name, part in source.items()}, destination)
+        job = job_of(source)
         try:
             return convert_one(job, destination)
         except SeveralSplits as error:
+            if held is not None:
+                raise
             return convert_splits(jobs_of_splits(job, error, destination), destination)

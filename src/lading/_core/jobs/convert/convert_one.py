@@ -17,10 +17,7 @@ import orjson
 from lading._core.content.digests import DatasetDigest
 from lading._core.dataset.shards.bad_shards import BadShards
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.open import open_shards
-from lading._core.dataset.source.pruning import shards_that_fit
 from lading._core.dataset.steps.key_steps import split_by_group
-from lading._core.dataset.transform.concat import Parts
 from lading._core.dataset.writing.single_file import check_file, is_file_name, options_of_file
 from lading._core.dataset.writing.writer import DatasetWriter, WriteSummary
 from lading._core.formats.registry import get_format
@@ -79,14 +76,13 @@ def convert_one(
     with (
         using_threads(write.threads),
         ExitStack() as held,
-        open_shards(job.source, **job.opening) as every,
-        shards_that_fit(every, job.steps) as shards,
+        job.query.open_shards() as shards,
         reporting_passes(shards, job.on_progress),
     ):
-        job = replace(job, read=replace(job.read, options=take_files_in(shards, job.read.options)))
+        job = job.reading(options=take_files_in(shards, job.read.options))
         target = get_format(write.format)
         store, path = find_destination(destination, stores)
-        counts_keys = isinstance(job.source, Parts) and target.info.interleaved == "members"
+        counts_keys = job.query.source.repeats_keys and target.info.interleaved == "members"
         if write.rank is not None:
             refuse_for_ranks(write, is_one_file=is_file_name(destination), counts_keys=counts_keys)
             rank_of(write, os.environ)  # before all the rest
@@ -173,8 +169,8 @@ def _schedule(
         spool, common = held.enter_context(job_spool(job, shards, place, alone=alone)), 0
     else:
         spool, common = parts.of(job, shards, alone=alone)
-    if job.chosen is not None:
-        job.chosen.give(spool, shards, job.steps)
+    if job.made is not None:
+        job.made.give(spool, shards, job.steps)
     schedule = make_schedule(job, shards, held, place, ledger, staging, alone=alone, spool=spool)
     spool.ends(common)
     return schedule
@@ -269,8 +265,8 @@ def _read_back(run: Run, writer: DatasetWriter, job: ConversionJob, spec: Conver
     """Compare what was written with the source; return the digest of both. Raises as `compare`."""
     # A copy is read again as others read it: names that were kept as they are show in a digest.
     digest = run.digest or dataset_digest(
-        job.source, limit=job.limit, workers=job.write.workers,
-        on_progress=job.in_phase("reading the source again"), **job.opening,
+        job.query.replace(steps=()), limit=job.limit, workers=job.write.workers,
+        on_progress=job.in_phase("reading the source again"),
     )  # fmt: skip
     with build.forgetting_bad():
         compare(digest, writer, job, spec.read.roots if job.write.lazy else ())

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from lading._core.dataset.dataset import Dataset
 from lading._core.dataset.order.chosen import ChosenSamples
+from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.open import open_shards, read_of
-from lading._core.dataset.source.pruning import shards_that_fit
-from lading._core.dataset.source.source import Source, listed_once
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.transform.function_spool import FunctionSpool, StepSpool
 from lading._core.formats.registry import get_format
@@ -25,7 +22,7 @@ from lading._core.storage.objects import PART_BYTES
 from lading._core.storage.stores import Stores
 from lading._core.units import parse_bytes
 from lading.errors import UsageError
-from lading.options import ReadOptions, WriteOptions
+from lading.options import WriteOptions
 
 __all__ = ["JobPlan", "plan_job"]
 
@@ -88,7 +85,7 @@ class JobPlan:
 
 
 def plan_job(
-    source: Source | Dataset,
+    source: Queryable,
     *,
     format: str,  # noqa: A002 - the word users know
     shard_size: int | str | None = None,
@@ -131,14 +128,11 @@ def plan_job(
         format=format, shard_size=shard_size, workers=workers, max_batch_bytes=max_batch_bytes, options=write_options
     )
     stores = Stores.of(opening.pop("stores", None), opening.pop("storage_options", None))
-    job = ConversionJob("", ReadOptions(**opening, stores=stores), write, None, ())
-    if isinstance(source, Dataset):
-        job = job.of(source.source, read_of(source, job.opening), source.steps)
-    else:
-        job = job.of(listed_once(source), job.read, ())
+    query = Query.of(source, **opening, stores=stores)
+    job = ConversionJob.of(query, write)
     job, orders = _in_source_order(job)
     before = orders[-1][1] if orders else ()
-    with open_shards(job.source, **job.opening) as every, shards_that_fit(every, job.steps) as shards:
+    with job.query.open_shards() as shards:
         sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
         spool = FunctionSpool()
         spec = settled(job, shards, spool)
@@ -186,7 +180,7 @@ def _in_source_order(job: ConversionJob) -> tuple[ConversionJob, list[_Order]]:
                              advice="Plan the job without it.")  # fmt: skip
         else:
             steps.append(step)
-    return replace(job, steps=tuple(steps)), orders
+    return job.with_steps(steps), orders
 
 
 def _refuse_no_columns(orders: Sequence[_Order], shards: Shards, spool: FunctionSpool) -> None:

@@ -132,7 +132,8 @@ class PartSpools:
 
 def _common(job: ConversionJob, other: ConversionJob) -> int:
     """How many first steps two jobs have in common, if they have the same source."""
-    if job.source is not other.source and job.source != other.source:
+    source, others = job.query.source, other.query.source
+    if source is not others and source != others:
         return 0
     same = [one is two for one, two in zip(job.steps, other.steps, strict=False)]
     return same.index(False) if False in same else len(same)

@@ -122,7 +122,7 @@ def make_schedule(
         tasks = _numbered(planned_tasks(shards, spec, sizes, pieces, spool, alone=alone), shards, spec, None)
         return Schedule(spec, tasks, sizes, staging, pool, apart=apart, spool=spool)
     if job.columns is not None:
-        job = replace(job, steps=(*job.steps, Select(job.columns)), columns=None)
+        job = replace(job.with_steps((*job.steps, Select(job.columns))), columns=None)
     whole = settled(job, shards, spool)
     write_ledger = None if ledger is None else lambda lines: ledger.write([lines])
     chosen = ChosenSamples(shards, before, write_ledger=write_ledger, spool=spool)

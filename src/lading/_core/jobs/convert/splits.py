@@ -11,9 +11,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from lading._core.dataset.dataset import Dataset, chosen_by
-from lading._core.dataset.source.open import open_shards, read_of
+from lading._core.dataset.query import Query
+from lading._core.dataset.source.open import Named
 from lading._core.dataset.source.source import SPLITS_NAME, Source, source_names, write_splits
+from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.key_steps import has_split
 from lading._core.dataset.writing.single_file import is_file_name
 from lading._core.formats.registry import get_format
@@ -36,7 +37,7 @@ from lading.options import (
     WriteOptions,
 )
 
-__all__ = ["convert_splits", "jobs_of_parts", "jobs_of_splits", "places_of_splits"]
+__all__ = ["convert_splits", "jobs_of_splits", "places_of_splits", "refuse_parts"]
 
 
 def jobs_of_splits(
@@ -45,9 +46,10 @@ def jobs_of_splits(
     """Return a job for each split of a source that lists several. Raises as `places_of_splits` does."""
     asked = (("limit", job.limit is not None), ("ledger", job.write.ledger is not None))
     of_one = [name for name, given in asked if given]
-    places = places_of_splits(job.source, error, destination, job.stores, of_one=of_one)
+    places = places_of_splits(job.query.source.names, error, destination, job.stores, of_one=of_one)
     return {
-        name: replace(job, source=place, read=replace(job.read, split=split)) for name, (place, split) in places.items()
+        name: replace(job, query=job.query.replace(source=Named.of(place))).reading(split=split)
+        for name, (place, split) in places.items()
     }
 
 
@@ -88,28 +90,28 @@ def places_of_splits(
     return {name: (f"{folder}/{name}", None) for name in error.splits}
 
 
-def jobs_of_parts(
-    job: ConversionJob, parts: Mapping[str, Dataset], destination: str | os.PathLike[str]
-) -> dict[str, ConversionJob]:
-    """Return a job for each of several datasets by name, such as those of `Dataset.split`."""
+def refuse_parts(
+    parts: Mapping[str, object], write: WriteOptions, steps: Sequence[Step], destination: str | os.PathLike[str]
+) -> None:
+    """Refuse datasets by name that are not written as splits, such as those of `Dataset.split`.
+
+    Raises:
+        UsageError: a value is no dataset, a name is no folder, or an option or a step of the job is of one dataset.
+    """
     if is_file_name(destination):
         raise UsageError("several splits need a folder", file=os.fspath(destination), found=", ".join(parts))
-    if job.limit is not None:
+    if any(step.most_samples is not None for step in steps):
         raise UsageError("a limit is of one split", found=", ".join(parts),
                          advice="Limit the dataset before it is split: ds.limit(…).split(…).")  # fmt: skip
-    if job.write.ledger is not None:
+    if write.ledger is not None:
         raise UsageError("a ledger is of one split", found=", ".join(parts),
                          advice="Write all samples with the ledger first. Then split what was written.")  # fmt: skip
     for name, part in parts.items():
-        if not isinstance(part, Dataset):
+        if Query.held_by(part) is None:
             raise UsageError("splits are datasets by name", found=f"{name!r}: {type(part).__name__}")
         if not re.fullmatch(r"\w[\w.-]*", name) or name == FOLDER:
             raise UsageError("the name of a split becomes a folder", expected="letters, digits, '_', '-' and '.'",
                              found=repr(name), advice=f"{FOLDER} is lading's own: choose another name.")  # fmt: skip
-    return {
-        name: job.of(part.source, read_of(part, job.opening), part.steps, chosen_by(part))
-        for name, part in parts.items()
-    }
 
 
 def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.PathLike[str]) -> ConvertSummary:
@@ -124,7 +126,7 @@ def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.Path
                          advice=f"Choose one of them, such as --split {next(iter(jobs))}.")  # fmt: skip
     files = list[Any]()
     for job in jobs.values():  # before each is written into a folder out of sight, which holds nothing of it
-        with open_shards(job.source, **job.opening) as shards:
+        with job.query.replace(steps=()).open_shards() as shards:
             take_files_in(shards, job.read.options)
             refuse_harm(shards, destination, stores, write)
             files += source_files(shards)

@@ -20,8 +20,8 @@ from lading._core.arrow.views import is_bytes, is_text, plain_type, slices
 from lading._core.content.media_info import media_info
 from lading._core.content.media_lists import naming_lists, refuse_taken_names, with_items
 from lading._core.dataset.dataset import Dataset
-from lading._core.dataset.source.open import open_dataset, open_shards
-from lading._core.dataset.source.source import Source, is_hidden
+from lading._core.dataset.query import Query, Queryable
+from lading._core.dataset.source.source import is_hidden
 from lading._core.features.items import KEY, split_rows
 from lading._core.features.natural import has_items
 from lading._core.features.row_layout import row_layout
@@ -84,7 +84,7 @@ class ExportSummary:
 
 
 def export(
-    source: Source | Dataset,
+    source: Queryable,
     destination: str | os.PathLike[str],
     *,
     overwrite: bool = False,
@@ -94,11 +94,12 @@ def export(
 ) -> ExportSummary:
     """Write samples as loose files; see `Dataset.export`. `opening` are the other arguments of `lading.open`."""
     began = time.perf_counter()
-    dataset = source if isinstance(source, Dataset) else open_dataset(source, **opening)
-    stores = dataset.read.stores or Stores()
+    query = Query.of(source, **opening)
+    dataset = Dataset._of(query) if query.opened is None else query.opened  # noqa: SLF001 - made as by lading.open
+    stores = query.stores
     store, path = find_destination(destination, stores)
     check_destination(store, path, overwrite=overwrite)
-    with open_shards(dataset) as shards:
+    with dataset.query.open_shards() as shards:
         refuse_inside(shards, destination, stores)
     staging = Staging.begin(store, path, shared=False)
     try:

@@ -9,10 +9,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
-from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.open import open_shards, source_and_opening
-from lading._core.dataset.source.source import Source, listed_once
 from lading._core.interleaved.base import View
 from lading._core.jobs.engine.messages import decode_message, encode_message
 from lading._core.jobs.engine.progress_bars import shown_progress
@@ -43,7 +41,7 @@ class IndexSummary:
 
 
 def index(
-    source: Source | Dataset,
+    source: Queryable,
     *,
     workers: int | None = None,
     executor: str | Executor | None = None,
@@ -69,12 +67,12 @@ def index(
         opening: the other arguments of `lading.open`.
     """
     kept: Counter[bool | None] = Counter()
-    source = source if isinstance(source, Dataset) else listed_once(source)
+    query = Query.of(source, **opening)
     told = None if on_progress is None else lambda done: on_progress(done.shards_done, done.num_shards)
     sharing = WorkerOptions(workers=workers, executor=executor, address=address)
-    with open_shards(source, **opening) as dataset, shown_progress("indexing", told, progress=progress) as report:
+    with query.open_shards() as dataset, shown_progress("indexing", told, progress=progress) as report:
         total, samples = len(dataset.listing), 0
-        reading = Reading(begin_index, *source_and_opening(source, opening), sharing=sharing)
+        reading = Reading(begin_index, query, sharing=sharing)
         for found in look_at_shards(
             dataset, begin_index(dataset), reading, range(total), on_digests=lambda _: None, on_progress=report
         ):

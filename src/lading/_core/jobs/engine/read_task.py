@@ -13,14 +13,13 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from lading._core.dataset.query import Query
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.open import open_shards
-from lading._core.dataset.source.source import Source
-from lading._core.jobs.convert.conversion_job import absolute_path
 from lading._core.jobs.engine.messages import encode_skipped, plain_value
 from lading._core.jobs.engine.progress import Tally
 from lading._core.processes.pickled import decode_value
 from lading._core.storage.base import store_errors
+from lading._core.storage.roots import absolute_path
 from lading.errors import StoreError
 
 __all__ = [
@@ -47,15 +46,14 @@ Look: TypeAlias = Callable[[Iterable[int], OnRead], Iterator[dict[str, Any]]]
 """What is done with shards, by number: gives JSON-able values for each, in order, once its digests were handed over."""
 
 
-def open_again(source: Source, opening: Mapping[str, Any], known: Mapping[str, Any]) -> Shards:
+def open_again(query: Query, known: Mapping[str, Any]) -> Shards:
     """Open the shards of a source as another process did.
 
     Args:
-        source: as `lading.open` takes it.
-        opening: the other arguments of `lading.open`.
-        known: those of them that the other process found out.
+        query: the source.
+        known: options of reading that the other process found out.
     """
-    return open_shards(source, **{**opening, **known})
+    return query.reading(**known).open_shards()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +61,14 @@ class SentReading:
     """A reading as a worker is sent it: as `Reading`, with what is known of the dataset.
 
     Attributes:
-        begin, open, source, opening, settings: as in `Reading`.
-        known: arguments of `lading.open` that were found out.
+        begin, open, query, settings: as in `Reading`.
+        known: options of reading that were found out.
         listing: a checksum of the shards' paths.
     """
 
     begin: Callable[..., Look]
-    open: Callable[[Source, Mapping[str, Any], Mapping[str, Any]], Shards]
-    source: Source
-    opening: Mapping[str, Any]
+    open: Callable[[Query, Mapping[str, Any]], Shards]
+    query: Query
     known: Mapping[str, Any]
     settings: Mapping[str, Any]
     listing: str
@@ -89,7 +86,7 @@ class ReadWorker:
 
     def __init__(self, sent: str) -> None:
         reading: SentReading = decode_value(sent)
-        self._dataset = reading.open(reading.source, reading.opening, reading.known)
+        self._dataset = reading.open(reading.query, reading.known)
         self._dataset.bad.warns = False  # the other process does
         if listing_checksum(self._dataset) != reading.listing:
             self._dataset.close()

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading._core.dataset.query import Query
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.source import Listing, Source, source_names
+from lading._core.dataset.source.source import Listing
 from lading._core.formats.registry import is_installed
-from lading._core.jobs.convert.conversion_job import absolute_path
 from lading._core.jobs.convert.tasks import shard_sizes
 from lading._core.jobs.engine.executors import open_executor
 from lading._core.jobs.engine.messages import decode_skipped
@@ -49,19 +49,17 @@ class Reading:
 
     Attributes:
         begin: called with the dataset and the settings; gives a `Look`.
-        source: as `lading.open` takes it.
-        opening: the other arguments of `lading.open`.
+        query: the source.
         settings: of the job.
         sharing: what shares the shards. By default one process a core, up to eight, where they can read the data too.
         open: opens the shards in another process.
     """
 
     begin: Callable[..., Look]
-    source: Source
-    opening: Mapping[str, Any]
+    query: Query
     settings: Mapping[str, Any] = field(default_factory=dict)
     sharing: WorkerOptions = field(default_factory=WorkerOptions)
-    open: Callable[[Source, Mapping[str, Any], Mapping[str, Any]], Shards] = open_again
+    open: Callable[[Query, Mapping[str, Any]], Shards] = open_again
 
     def encode(self, dataset: Shards) -> str:
         """Return the same as text, for a worker that opens the dataset again.
@@ -79,14 +77,11 @@ class Reading:
         }
         stores = dataset.stores.by_prefix  # those of the caller were refused
         moved = {p: store for p, store in stores.items() if isinstance(store, MovedStore)}
-        opening = {**self.opening, "limits": dataset.limits, "stores": dataset.stores.for_workers.and_for(moved)}
-        source: Source = self.source
+        query = self.query.reading(limits=dataset.limits, stores=dataset.stores.for_workers.and_for(moved))
         if self.sharing.leaves_process:
-            source = [absolute_path(name) for name in source_names(source, dataset.stores)]
-            opening["roots"] = [absolute_path(os.fspath(root)) for root in self.opening.get("roots") or ()]
-        listing = listing_checksum(dataset)
-        sent = SentReading(self.begin, self.open, source, opening, known, self.settings, listing)
-        return encode_value(sent, self.opening.get("options") or {})
+            query = query.absolute()
+        sent = SentReading(self.begin, self.open, query, known, self.settings, listing_checksum(dataset))
+        return encode_value(sent, query.read.options or {})
 
 
 @dataclass(frozen=True, slots=True)

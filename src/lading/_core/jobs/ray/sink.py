@@ -27,7 +27,6 @@ from lading._core.features.items import INTERLEAVED_SCHEMA, RESERVED, VIEWS
 from lading._core.features.row_layout import ITEMS, row_layout
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
-from lading._core.jobs.convert.conversion_job import absolute_path
 from lading._core.jobs.convert.summary import ConvertSummary
 from lading._core.jobs.engine.hosts import refuse_other_version, refuse_unseen
 from lading._core.jobs.engine.messages import decode_part, encode_part
@@ -46,6 +45,7 @@ from lading._core.pipeline.shard_kind import ShardKind
 from lading._core.pipeline.write import PartWriter, write_rows
 from lading._core.storage.background import Background
 from lading._core.storage.fetch import Fetcher
+from lading._core.storage.roots import absolute_path
 from lading._core.storage.stores import Stores, resolve
 from lading.errors import DataError, LadingError, SchemaMismatch, Unrepresentable, UsageError
 from lading.options import parse_shard_size

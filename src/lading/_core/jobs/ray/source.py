@@ -20,12 +20,10 @@ import pyarrow as pa
 from lading._core.arrow.align import align_table
 from lading._core.arrow.rebatch import split_samples
 from lading._core.arrow.views import without_views
-from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.shards.stretches import may_be_cut, refuse_same_ids, stretches_of
-from lading._core.dataset.source.open import open_shards, source_and_opening
-from lading._core.dataset.source.pruning import shards_that_fit
-from lading._core.dataset.source.source import LISTING_SCHEMA, Listing, Source, listed_once
+from lading._core.dataset.source.source import LISTING_SCHEMA, Listing
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.sequence import columns_to_read
 from lading._core.dataset.transform.part_shards import planned_shards
@@ -51,7 +49,7 @@ from lading._core.pipeline.fetch import fetched
 from lading._core.pipeline.shard_kind import ShardKind
 from lading._core.storage.fetch import Fetcher
 from lading.errors import DataError, UsageError, missing_extra
-from lading.options import ReadOptions, WriteOptions
+from lading.options import WriteOptions
 
 __all__ = ["ray_data", "to_ray"]
 
@@ -85,7 +83,7 @@ def ray_data() -> Any:
 
 
 def to_ray(
-    source: Source | Dataset,
+    source: Queryable,
     *,
     override_num_blocks: int | None = None,
     concurrency: int | None = None,
@@ -123,16 +121,15 @@ def to_ray(
         UsageError: a step counts or orders all samples, such as `limit` and `shuffle`, or a function cannot be pickled.
         DataError: raised by the tasks: the data are bad, or a document is larger than half a block.
     """
-    if isinstance(source, Dataset):
-        _refuse_counting(source.steps)
+    query = Query.of(source, **opening)
+    _refuse_counting(query.steps)
     if override_num_blocks is not None and override_num_blocks < 1:
         raise UsageError("there is no read task", expected="1 or more", found=f"{override_num_blocks=}")
     data = ray_data()
     block = data.DataContext.get_current().target_max_block_size or _USUAL_BLOCK
-    job = _job_of(source, opening, block)
-    with open_shards(job.source, **job.opening) as every, shards_that_fit(every, job.steps) as shards:
-        read = replace(job.read, options=take_files_in(shards, job.read.options))
-        job = replace(job, read=read)
+    job = _job_of(query, block)
+    with job.query.open_shards() as shards:
+        job = job.reading(options=take_files_in(shards, job.read.options))
         paths = shards.listing.table["path"].to_pylist()
         refuse_out_of_reach([each.format for each in shards.sources()], paths, shards.stores)
         spec = settled(job, shards)
@@ -146,14 +143,11 @@ def to_ray(
     )  # fmt: skip
 
 
-def _job_of(source: Source | Dataset, opening: Mapping[str, Any], block: int) -> ConversionJob:
+def _job_of(query: Query, block: int) -> ConversionJob:
     """Return the reading as a conversion into Arrow files, without its destination."""
-    steps = source.steps if isinstance(source, Dataset) else ()
-    named, read = source_and_opening(source if isinstance(source, Dataset) else listed_once(source), opening)
-    options = ReadOptions(**read)
-    policy = options.on_materialize_error or "error"
+    policy = query.read.on_materialize_error or "error"
     write = WriteOptions(format=_FORMAT, executor="ray", on_error=policy, max_batch_bytes=block // _PART_OF_BLOCK)
-    return ConversionJob("", ReadOptions(), write, None, ()).of(named, options, steps).with_absolute_paths()
+    return ConversionJob.of(query, write).with_absolute_paths()
 
 
 def _refuse_counting(steps: Sequence[Step]) -> None:

@@ -15,13 +15,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
+from lading._core.dataset.query import Query
 from lading._core.dataset.shards.shards import Shards
+from lading._core.dataset.source.open import Named
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.formats.base import ShardFacts
 from lading._core.formats.format import file_names
@@ -158,7 +160,8 @@ def repair(  # noqa: PLR0913 - one argument a decision of the user; all but one 
     name = os.fspath(folder).rstrip("/") or "/"
     read = ReadOptions(stores=stores, limits=limits)
     _end_earlier(store, path, name, dry_run=dry_run)
-    found, dataset = open_found(name, read)
+    query = Query(Named.of(name), read)
+    found, dataset = open_found(query)
     with dataset, ExitStack() as stack:
         tables = _listed(found, dataset, name)
         if not dry_run:
@@ -166,9 +169,8 @@ def repair(  # noqa: PLR0913 - one argument a decision of the user; all but one 
         files = stack.enter_context(TemporaryFiles(store, path))
         lost = stack.enter_context(Losses(files))
         report = stack.enter_context(shown_progress("repairing", on_progress, progress=progress))
-        opening = {each.name: getattr(read, each.name) for each in fields(read)}
         sharing = WorkerOptions(workers=workers, executor=executor, address=address)
-        reading = Reading(begin_sound, name, opening, sharing=sharing, open=open_found_again)
+        reading = Reading(begin_sound, query, sharing=sharing, open=open_found_again)
         damaged = _damaged(dataset, found, reading, report)
         wrong = _wrong_files(found, dataset, store, path, stores)
         job = _Repair(found, dataset, tables, store, path, stores)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import orjson
@@ -19,9 +19,10 @@ from lading._core.arrow.ipc import needs_dictionaries
 from lading._core.arrow.rebatch import HELD_BATCHES
 from lading._core.arrow.references import has_codec, is_ref
 from lading._core.arrow.views import is_text, total_bytes
+from lading._core.dataset.query import Query
 from lading._core.dataset.shards.iteration import materialise_parts, shard_batches
 from lading._core.dataset.shards.shards import Shards, options_like
-from lading._core.dataset.source.open import counts_hold, of_split
+from lading._core.dataset.source.open import Named, counts_hold, of_split
 from lading._core.dataset.source.source import Source, listed_once, named_folders
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.formats.base import Scan, ShardFile
@@ -200,9 +201,9 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     )  # fmt: skip
     source, read = of_split(listed_once(source), replace(read, split=split))
     _refuse_in_repair(source, stores)
-    found, dataset = open_found(source, read)
-    opening = {each.name: getattr(read, each.name) for each in fields(read)}
-    reading = Reading(begin_sound, source, opening, sharing=sharing, open=open_found_again)
+    query = Query(Named.of(source), read)
+    found, dataset = open_found(query)
+    reading = Reading(begin_sound, query, sharing=sharing, open=open_found_again)
     with dataset:
         store, path = find_destination(destination, stores)
         refuse_inside(dataset, destination, stores)

@@ -8,38 +8,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from lading._core.dataset.query import Query
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.source.open import counts_hold, shards_of
-from lading._core.dataset.source.source import Source
 from lading._core.jobs.convert.plan import take_files_in
 from lading._core.jobs.engine.read_task import NO_DIGESTS, Look, OnRead
 from lading._core.jobs.salvage.files import TemporaryFiles
 from lading._core.jobs.salvage.shard import ShardReading, sound_samples, wrong_sidecar
 from lading._core.jobs.salvage.source import FoundShards, find_shards
 from lading._core.jobs.verify.checksums import CheckedShard, check_shard
-from lading._core.storage.stores import Stores
 from lading.errors import suppress_damage
-from lading.options import ReadOptions
 
 __all__ = ["begin_sound", "is_as_written", "open_found", "open_found_again", "shard_reading"]
 
 
-def open_found(source: Source, read: ReadOptions) -> tuple[FoundShards, Shards]:
+def open_found(query: Query) -> tuple[FoundShards, Shards]:
     """Return the shards of a damaged source, as they are listed and ready to be read. No shard is opened.
 
     Raises as `find_shards`.
     """
-    found = find_shards(source, read.stores or Stores(), read)
-    dataset = shards_of(found.listing, found.format, found.manifest, found.kept_shards, read=read)
-    take_files_in(dataset, read.options)
+    found = find_shards(query.source.names, query.stores, query.read)
+    dataset = shards_of(found.listing, found.format, found.manifest, found.kept_shards, read=query.read)
+    take_files_in(dataset, query.read.options)
     if found.format.info.deep_options:  # as a deep verification does
         dataset.read_with(found.format.info.deep_options)
     return found, dataset
 
 
-def open_found_again(source: Source, opening: Mapping[str, Any], known: Mapping[str, Any]) -> Shards:
+def open_found_again(query: Query, known: Mapping[str, Any]) -> Shards:
     """Return the same shards in another process, as `engine.read_task.open_again` does for a sound source."""
-    _, dataset = open_found(source, ReadOptions(**opening))
+    _, dataset = open_found(query)
     dataset.view = known["view"]
     return dataset
 

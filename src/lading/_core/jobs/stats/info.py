@@ -11,11 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from lading._core.arrow.json_columns import mixed_columns
-from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.iteration import shard_batches
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.open import chosen_samples, open_shards
-from lading._core.dataset.source.source import Source
 from lading._core.features.row_layout import row_layout
 from lading._core.features.types import feature_of
 from lading._core.formats.base import Scan
@@ -67,9 +65,7 @@ class Info:
     lost_samples: int | None = None
 
 
-def info(
-    source: Source | Dataset, *, on_progress: OnProgress | None = None, progress: bool = True, **opening: Any
-) -> Info:
+def info(source: Queryable, *, on_progress: OnProgress | None = None, progress: bool = True, **opening: Any) -> Info:
     """Return counts, sizes, columns and modalities of a dataset.
 
     Example:
@@ -88,12 +84,13 @@ def info(
     Raises:
         DataError: no shard can be read.
     """
+    query = Query.of(source, **opening)
     with (
-        open_shards(source, **opening) as dataset,
+        query.open_shards() as dataset,
         shown_progress("looking", on_progress, progress=progress) as report,
     ):
         dataset.bad.policy, dataset.bad.warns = "skip", False
-        chosen, counts = chosen_samples(source, dataset), _Counts()
+        chosen, counts = query.samples_of(dataset), _Counts()
         size_bytes = _bytes_beside(dataset)
         schema = dataset.whole.schema if chosen is None else chosen.whole_schema
         dataset.counts.update(f"column of several types: {each}" for each in dataset.whole.differing)
@@ -113,7 +110,7 @@ def info(
         return Info(
             dataset.format, dataset.view, len(dataset.listing), counts.samples, counts.rows, size_bytes, columns,
             dict(counts.modalities), dataset.manifest is not None, dict(dataset.counts),
-            dataset.bad.listed(), [repr(step) for step in source.steps] if isinstance(source, Dataset) else [],
+            dataset.bad.listed(), [repr(step) for step in query.steps],
             dataset.whole.is_partial,
             None if dataset.manifest is None else dataset.manifest.counts.get(LOST_COUNT),
         )  # fmt: skip

@@ -8,11 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.iteration import materialise_parts, shard_batches
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.open import chosen_samples, open_shards, source_and_opening
-from lading._core.dataset.source.source import Source, listed_once
 from lading._core.formats.base import Scan
 from lading._core.jobs.engine.progress import OnProgress, Progress, reporting_passes
 from lading._core.jobs.engine.progress_bars import shown_progress
@@ -32,7 +30,7 @@ _TOP = 10
 
 
 def dataset_stats(
-    source: Source | Dataset,
+    source: Queryable,
     *,
     top: int = _TOP,
     workers: int | None = None,
@@ -45,13 +43,13 @@ def dataset_stats(
     """Return statistics of a dataset; see `Dataset.stats`. `opening` are the other arguments of `lading.open`."""
     if top < 0:
         raise UsageError("top must be 0 or more", found=f"top={top}")
-    source = source if isinstance(source, Dataset) else listed_once(source)
+    query = Query.of(source, **opening)
     with (
-        open_shards(source, **opening) as dataset,
+        query.open_shards() as dataset,
         shown_progress("reading", on_progress, progress=progress) as report,
         reporting_passes(dataset, report),
     ):
-        found, chosen = Summaries(dataset.view), chosen_samples(source, dataset)
+        found, chosen = Summaries(dataset.view), query.samples_of(dataset)
         if chosen is not None:
             batches = (portion.batch for portion in chosen.portions(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES))
             for size in _add_all(dataset, batches, found):
@@ -59,7 +57,7 @@ def dataset_stats(
                     report(Progress(0, len(dataset.listing), found.samples, size))
             return stats_of(found, top)
         sharing = WorkerOptions(workers=workers, executor=executor, address=address)
-        reading = Reading(begin_stats, *source_and_opening(source, opening), sharing=sharing)
+        reading = Reading(begin_stats, query, sharing=sharing)
         shards = range(len(dataset.listing))
         for told in look_at_shards(
             dataset, begin_stats(dataset), reading, shards, on_digests=lambda _: None, on_progress=report

@@ -12,13 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.content.digests import DatasetDigest, differing_columns, differing_items
-from lading._core.dataset.dataset import Dataset
 from lading._core.dataset.order.chosen_access import ChosenAccess, access_to
+from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.sample_access import SampleAccess
 from lading._core.dataset.shards.sample_digests import Digested
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.open import chosen_samples, open_shards
-from lading._core.dataset.source.source import Source
 from lading._core.jobs.engine.progress import OnProgress, reporting_passes
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.verify.digest import all_digests
@@ -54,8 +52,8 @@ class DiffResult:
 
 
 def diff(
-    one: Source | Dataset,
-    other: Source | Dataset,
+    one: Queryable,
+    other: Queryable,
     *,
     any_order: bool = False,
     max_differences: int = 10,
@@ -85,18 +83,18 @@ def diff(
     """
     totals = (DatasetDigest(), DatasetDigest())
     shared = {} if storage_options is None else {"storage_options": storage_options}
-    opening = [{**({} if isinstance(side, Dataset) else shared), **own}
-               for side, own in zip((one, other), options, strict=True)]  # fmt: skip
+    first, second = (Query.of(side, **{**({} if Query.held_by(side) else shared), **own})
+                     for side, own in zip((one, other), options, strict=True))  # fmt: skip
     with (
-        open_shards(one, **opening[0]) as a,
-        open_shards(other, **opening[1]) as b,
+        first.open_shards() as a,
+        second.open_shards() as b,
         shown_progress("comparing", on_progress, progress=progress) as report,
         reporting_passes(a, report),
         reporting_passes(b, report),
     ):
         for shards in (a, b):
             shards.read_with(shards.fmt.info.whole_options)
-        chosen = chosen_samples(one, a), chosen_samples(other, b)
+        chosen = first.samples_of(a), second.samples_of(b)
         parts = all_digests(a, chosen[0], report, keyed=True), all_digests(b, chosen[1], None, keyed=True)
         compare = _in_any_order if any_order else _in_order
         pairs, differing = compare(*parts, totals, max_differences)

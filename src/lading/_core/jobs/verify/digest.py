@@ -8,8 +8,8 @@ from itertools import repeat
 from typing import Any, SupportsIndex
 
 from lading._core.content.digests import DatasetDigest
-from lading._core.dataset.dataset import Dataset
 from lading._core.dataset.order.chosen import ChosenSamples
+from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.sample_digests import (
     DIGEST_BYTES,
     DIGEST_ROWS,
@@ -18,8 +18,6 @@ from lading._core.dataset.shards.sample_digests import (
     digests_of_batches,
 )
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.open import chosen_samples, open_shards, source_and_opening
-from lading._core.dataset.source.source import Source, listed_once
 from lading._core.jobs.engine.progress import OnProgress, Progress, reporting_passes
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.engine.read_task import Look, OnRead
@@ -52,7 +50,7 @@ def begin_digest(dataset: Shards) -> Look:
 
 
 def dataset_digest(
-    source: Source | Dataset,
+    source: Queryable,
     *,
     limit: int | None = None,
     workers: int | None = None,
@@ -86,16 +84,16 @@ def dataset_digest(
         StoreError: a store failed, or the workers of one task died four times. The error names the task's shards.
     """
     check_limit(limit)
-    source, total = source if isinstance(source, Dataset) else listed_once(source), DatasetDigest()
+    query, total = Query.of(source, **opening), DatasetDigest()
     with (
-        open_shards(source, **opening) as dataset,
+        query.open_shards() as dataset,
         shown_progress("reading", on_progress, progress=progress) as report,
         reporting_passes(dataset, report),
     ):
-        chosen = chosen_samples(source, dataset)
+        chosen = query.samples_of(dataset)
         if limit is None and chosen is None:
             sharing = WorkerOptions(workers=workers, executor=executor, address=address)
-            reading = Reading(begin_digest, *source_and_opening(source, opening), sharing=sharing)
+            reading = Reading(begin_digest, query, sharing=sharing)
             look, shards = begin_digest(dataset), range(len(dataset.listing))
             for _ in look_at_shards(dataset, look, reading, shards, on_digests=total.update, on_progress=report):
                 pass

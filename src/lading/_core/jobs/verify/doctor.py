@@ -11,10 +11,8 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.shards import Shards, layout_findings
-from lading._core.dataset.source.open import open_shards, source_and_opening
-from lading._core.dataset.source.source import Source
 from lading._core.formats.findings import Finding
 from lading._core.jobs.convert.tasks import shard_sizes
 from lading._core.jobs.engine.progress import OnProgress, Progress
@@ -94,7 +92,7 @@ class Diagnosis:
 
 
 def doctor(
-    source: Source | Dataset,
+    source: Queryable,
     *,
     sample: float | str = 1.0,
     stores: Stores | None = None,
@@ -126,13 +124,10 @@ def doctor(
     """
     part = parse_part(sample)
     began = time.perf_counter()
-    stores = Stores.of(stores, storage_options)
-    if isinstance(source, Dataset):
-        source, opening = source_and_opening(source, {**opening, "stores": stores})
-        stores = opening.pop("stores")
-    stores = stores or Stores()
+    query = Query.of(source, **opening, stores=Stores.of(stores, storage_options))
+    stores = query.stores
     with (
-        open_shards(source, stores=stores, **opening) as dataset,
+        query.open_shards() as dataset,
         shown_progress("checking", on_progress, progress=progress) as report,
     ):
         sizes = _sizes(dataset, stores)
@@ -147,7 +142,7 @@ def doctor(
                     found.add(dataset.path(number), finding)
             if report is not None:
                 report(Progress(done, len(chosen), 0, 0))
-        findings = found.with_commands(source, dataset, opening, stores)
+        findings = found.with_commands(query, dataset)
         return Diagnosis(
             dataset.format, dataset.view, len(chosen), len(sizes), int(sizes.sum()), findings,
             time.perf_counter() - began,
@@ -205,18 +200,16 @@ class _Findings:
         if finding.fix is None:
             self._unsolved.add(problem)
 
-    def with_commands(
-        self, source: Source, dataset: Shards, opening: dict[str, Any], stores: Stores
-    ) -> list[LayoutFinding]:
+    def with_commands(self, query: Query, dataset: Shards) -> list[LayoutFinding]:
         """Return the findings with their commands. One copy solves everything that a copy or an index solves."""
         solved = {problem: found for problem, (_, found) in self._worst.items() if problem not in self._unsolved}
         copied = [found for found in solved.values() if found.fix == "copy"]
         command = ""
         if copied:
             options = {name: value for found in copied for name, value in found.read_options.items()}
-            command = copy_command(source, dataset, opening, options, stores)
+            command = copy_command(query, dataset, options)
         elif solved:
-            command = index_command(source, opening)
+            command = index_command(query)
         return [
             LayoutFinding(
                 path, problem, found.measured, found.why, command if problem in solved else None, self._shards[problem]

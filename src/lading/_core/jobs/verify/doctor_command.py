@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading._core.dataset.query import Query
 from lading._core.dataset.shards.shards import Shards, options_like
-from lading._core.dataset.source.source import Source
 from lading._core.manifest.commit import check_destination
 from lading._core.storage.roots import folder_of
 from lading._core.storage.stores import Stores, is_local, resolve
@@ -26,32 +26,29 @@ __all__ = ["copy_command", "index_command"]
 _WORD = "fixed"
 
 
-def copy_command(
-    source: Source, dataset: Shards, opening: Mapping[str, Any], read_options: Mapping[str, Any], stores: Stores
-) -> str:
+def copy_command(query: Query, dataset: Shards, read_options: Mapping[str, Any]) -> str:
     """Return `lading convert …`: a copy in the same format and view, with the source's options of writing.
 
     Args:
-        source: the source as the user named it.
+        query: the source.
         dataset: the source, open.
-        opening: the other arguments with which it was opened.
         read_options: further options of its format.
-        stores: which store serves which URL.
     """
-    given = {**opening, "options": {**(opening.get("options") or {}), **read_options}}
-    words = ["lading", "convert", *_names(source), _free_place(dataset, stores), "--to", dataset.format]
+    given = query.reading(options={**(query.read.options or {}), **read_options})
+    words = ["lading", "convert", *_names(query), _free_place(dataset, query.stores), "--to", dataset.format]
     for name, value in options_like(dataset).items():
         words += ["--to-option", _assigned(name, value)]
-    return shlex.join([*words, *_reading(given)])
+    return shlex.join([*words, *_reading(given.read)])
 
 
-def index_command(source: Source, opening: Mapping[str, Any]) -> str:
+def index_command(query: Query) -> str:
     """Return `lading index …`, which keeps the dataset's references in the user's cache folder."""
-    return shlex.join(["lading", "index", *_names(source), *_reading(opening)])
+    return shlex.join(["lading", "index", *_names(query), *_reading(query.read)])
 
 
-def _names(source: Source) -> list[str]:
-    names = [source] if isinstance(source, (str, os.PathLike)) else source
+def _names(query: Query) -> list[str]:
+    given = query.source.names
+    names = [given] if isinstance(given, (str, os.PathLike)) else given
     return [_no_option(os.fspath(name)) for name in names]
 
 
@@ -86,9 +83,8 @@ def _free_place(dataset: Shards, stores: Stores) -> str:
     raise AssertionError("count() is infinite")
 
 
-def _reading(opening: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the command-line options that open a source as these arguments do."""
-    read = ReadOptions(**opening)
+def _reading(read: ReadOptions) -> Iterator[str]:
+    """Yield the command-line options that open a source with these options of reading."""
     for option in fields(ReadOptions):
         if "cli" in option.metadata:
             value, flag = getattr(read, option.name), option.metadata["cli"].flag

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from lading._core.content.digests import DatasetDigest
-from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.open import open_shards, source_and_opening
-from lading._core.dataset.source.source import Source, listed_once, named_folders, split_source
+from lading._core.dataset.source.open import Named
+from lading._core.dataset.source.source import named_folders, split_source
 from lading._core.jobs.convert.tasks import shard_sizes
 from lading._core.jobs.engine.progress import OnProgress
 from lading._core.jobs.engine.progress_bars import shown_progress
@@ -30,7 +30,6 @@ from lading._core.manifest.files import changed_manifests
 from lading._core.storage.stores import Stores, resolve
 from lading._core.units import count, format_bytes, parse_part, spread
 from lading.errors import LadingError, SidecarMismatch, UnknownFormat, UsageError
-from lading.limits import DEFAULT_LIMITS
 from lading.options import WorkerOptions
 
 __all__ = ["VerifyResult", "verify"]
@@ -117,7 +116,7 @@ class VerifyResult:
 
 
 def verify(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
-    source: Source | Dataset,
+    source: Queryable,
     *,
     quick: bool = False,
     deep: bool = False,
@@ -184,30 +183,20 @@ def verify(  # noqa: PLR0913 - one argument a decision of the user; all but one 
         raise UsageError("a quick verification reads no samples", found=f"--quick and --{'deep' if deep else 'decode'}",
                          advice="Choose one of them.")  # fmt: skip
     depth = Depth.DECODE if decode else Depth.DEEP if deep else Depth.QUICK if quick else Depth.FILES
-    stores = Stores.of(stores, storage_options)
-    if isinstance(source, Dataset):
-        source, opening = source_and_opening(source, {**opening, "stores": stores})
-        stores = opening.pop("stores")
-        opening = {**opening, "schema_overrides": None}
-    elif opening.get("schema_overrides"):
+    query = Query.of(source, **opening, stores=Stores.of(stores, storage_options))
+    if Query.held_by(source) is None and query.read.schema_overrides:
         raise UsageError("files are verified with the types that they have", found="schema_overrides (--type)",
                          advice="Leave the types out.")  # fmt: skip
-    opening = {**opening, "on_bad_shard": "error"}  # bad shards are findings
-    source, part = listed_once(source), parse_part(sample)
+    query = Query(Named.of(query.source.names), query.read)  # of datasets one after another the files
+    query = query.reading(schema_overrides=None, on_bad_shard="error")  # bad shards are findings
+    part, stores = parse_part(sample), query.stores
     began = time.perf_counter()
     most = min(max(max_findings, 1), sys.maxsize)
-    settings = {"depth": depth, "max_findings": most}
-    reading = Reading(
-        begin_verify,
-        source,
-        {**opening, "stores": stores},
-        settings,
-        WorkerOptions(workers=workers, executor=executor, address=address),
-    )
-    stores = stores or Stores()
-    findings = Findings(most, _changed(split_source(source, opening.get("split"), stores), stores, opening))
+    sharing = WorkerOptions(workers=workers, executor=executor, address=address)
+    reading = Reading(begin_verify, query, {"depth": depth, "max_findings": most}, sharing)
+    findings = Findings(most, _changed(query))
     try:
-        opened = open_shards(source, stores=stores, **opening)
+        opened = query.open_shards()
     except UnknownFormat:
         if not findings.all:
             raise
@@ -327,10 +316,10 @@ def _place_of(finding: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(finding.get(name) for name in ("error", "message", "file", "row", "offset"))
 
 
-def _changed(source: Source, stores: Stores, opening: Mapping[str, Any]) -> list[LadingError]:
+def _changed(query: Query) -> list[LadingError]:
     """Return where the manifests of the named folders differ from their copies."""
-    limits = opening.get("limits") or DEFAULT_LIMITS
-    folders = dict.fromkeys(named_folders(source, stores))
+    stores, limits = query.stores, query.read.limits
+    folders = dict.fromkeys(named_folders(split_source(query.source.names, query.read.split, stores), stores))
     return [error for folder in folders for error in changed_manifests(resolve(folder, stores)[0], folder, limits)]
 
 
