@@ -454,6 +454,7 @@ class WriteOptions:
         verify: Read DST back and compare content digests.
         resume: Go on where the same job died or failed: its finished tasks are not done again. If the job has ended, do
             nothing. Without an unfinished job, begin.
+        force: With --resume, go on also where nothing shows whether the functions are the same.
         rank: Do only every N-th task: those of this rank, from 0, of --world-size ranks. auto takes both from the
             environment: RANK, SLURM_ARRAY_TASK_ID, SLURM_PROCID or JOB_COMPLETION_INDEX. When all ranks are done,
             lading finish DST writes DST.
@@ -497,6 +498,7 @@ class WriteOptions:
     overwrite: bool = field(default=False, metadata=cli("--overwrite", panel=_WRITE))
     verify: bool = field(default=False, metadata=cli("--verify", panel=_WRITE))
     resume: bool = field(default=False, metadata=cli("--resume", panel=_WRITE))
+    force: bool = field(default=False, metadata=cli("--force", panel=_WRITE))
     rank: int | str | None = field(default=None, metadata=cli("--rank", "R", panel=_WRITE))
     world_size: int | None = field(default=None, metadata=cli("--world-size", "N", panel=_WRITE, at_least=1))
     max_failures: int = field(default=0, metadata=cli("--max-failures", "N", panel=_WRITE, at_least=0))
@@ -518,6 +520,8 @@ class WriteOptions:
             raise UsageError("threads must be 1 or more", found=f"threads={self.threads}")
         _ = self.sharing  # refuses what is none
         refuse_two_cuts(self.shard_size, self.num_shards, self.rows_per_shard)
+        if self.force and not self.resume:
+            raise UsageError("force goes with resume", found="--force alone", advice="Add --resume.")
         if self.world_size is not None and self.rank is None:
             raise UsageError("a number of ranks needs the rank of this process", found=f"world_size={self.world_size}",
                              advice="Add --rank auto, or a number from 0.")  # fmt: skip

@@ -16,8 +16,8 @@ __all__ = ["in_python", "names_value"]
 _OPTION = re.compile(
     r"""--(?P<flag>[a-z][a-z-]*)(?:\ (?!(?:and|or)\b)(?P<value>(?:'[^']*'|"'"|[^\s'"])+?)(?=[.,;:)]*(?:\s|$)))?"""
 )
-_SWITCHES = {"verify", "overwrite", "resume", "lazy", "dry-run", "ignore-sidecar", "debug", "json", "help", "regroup",
-             "hive-partitioning", "no-hive-partitioning"}  # fmt: skip
+_SWITCHES = {"verify", "overwrite", "resume", "force", "lazy", "dry-run", "ignore-sidecar", "debug", "json", "help",
+             "regroup", "hive-partitioning", "no-hive-partitioning"}  # fmt: skip
 _PAIRS = {"option", "to-option", "storage-option", "type", "rename", "max"}
 _NAMES = {
     "from": "format", "to": "format", "schema": "schema_policy", "root": "roots", "max": "limits",

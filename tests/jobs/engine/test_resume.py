@@ -165,6 +165,35 @@ def test_another_plan_is_refused_and_the_error_says_what_differs(source: Path, t
     assert os.listdir(tmp_path / "results") == ["out"]
 
 
+class Model:
+    """What nothing shows the weights of."""
+
+
+def test_what_cannot_be_told_of_a_function_is_asked(source: Path, tmp_path: Path) -> None:
+    model, destination, stops = Model(), tmp_path / "results" / "out", tmp_path / "stops"
+
+    def captioned(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["txt"] == "140" and stops.exists():
+            raise KeyboardInterrupt
+        return {"caption": type(model).__name__}
+
+    stops.touch()
+    with pytest.raises(KeyboardInterrupt):
+        lading.convert(source, destination, map=captioned, resume=True, **_OPTIONS)
+    stops.unlink()
+    before = contents(tmp_path)
+    assert records(tmp_path / "results")
+    with pytest.raises(UsageError, match=r"test_resume:Model.*add force=True"):
+        lading.convert(source, destination, map=captioned, resume=True, **_OPTIONS)
+    assert contents(tmp_path) == before
+    done = lading.convert(source, destination, map=captioned, resume=True, force=True, **_OPTIONS)
+    assert (done.tasks_before > 0, done.samples) == (True, 150)
+    with pytest.raises(UsageError, match=r"test_resume:Model"):  # whether it is done is asked too
+        lading.convert(source, destination, map=captioned, resume=True, **_OPTIONS)
+    with pytest.raises(UsageError, match="force goes with resume"):
+        lading.convert(source, destination, map=captioned, force=True, **_OPTIONS)
+
+
 def stored(folder: str, server: str) -> dict[str, bytes]:
     """Every object below a folder of the server's bucket."""
     store, _ = resolve(folder, Stores.of(None, options(server)))

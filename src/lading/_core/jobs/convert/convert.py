@@ -81,6 +81,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
     overwrite: bool = False,
     verify: bool = False,
     resume: bool = False,
+    force: bool = False,
     rank: int | str | None = None,
     world_size: int | None = None,
     max_failures: int = 0,
@@ -165,6 +166,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         resume: go on where the same job died or failed. Tasks that were finished are not done again, and the output is
             the same bytes. If the job has ended, nothing is done (`ConvertSummary.done_before`). Without an unfinished
             job, the job begins. So a script may always say so.
+        force: with `resume`, go on also where functions hold values of which nothing shows whether they are the same,
+            such as a model. Without it, that is an error.
         rank: do only the tasks of this rank, from 0: every `world_size`-th task that nobody has done. `auto` takes both
             from the environment (`RANK`, `SLURM_ARRAY_TASK_ID`, `SLURM_PROCID`, `JOB_COMPLETION_INDEX`). The
             destination appears by `lading.finish`, when all ranks are done.

@@ -24,7 +24,7 @@ from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.jobs.convert.conversion_job import ConversionJob
-from lading._core.jobs.engine.described import described, fingerprint
+from lading._core.jobs.engine.fingerprint import fingerprint, plain_facts
 from lading._core.jobs.engine.journal_plan import JournalPlan, functions_plan, refuse_other
 from lading._core.jobs.engine.records import read_json
 from lading._core.storage.base import Store, write_file
@@ -72,7 +72,7 @@ def job_spool(
         with closing(FunctionSpool()) as spool:
             yield spool
         return
-    plan = functions_plan(shards, steps)
+    plan = functions_plan(shards, steps, job.write)
     with ExitStack() as held:
         if left is None:
             left = held.enter_context(_left(job, home))
@@ -146,7 +146,7 @@ def _with_functions(steps: Sequence[Step]) -> Sequence[Step]:
 
 def _names(steps: Sequence[Step]) -> list[str]:
     """The names of the files of steps: equal for equal steps that come after equal ones."""
-    told = described(list(steps))
+    told = plain_facts(list(steps), [])
     return [f"function-{place:03}-{fingerprint(told[: place + 1])}" for place in range(len(steps))]
 
 
@@ -194,9 +194,9 @@ def _left(job: ConversionJob, home: str) -> Iterator[_Left]:
 
 def _refuse_others(left: _Left, plan: JournalPlan, destination: str) -> None:
     """Raise UsageError if jobs of other plans left what functions made, and none of this one did."""
-    if not any(kept.get("job") == plan.hash for kept, _ in left):
-        for kept, _ in left:
-            refuse_other(kept, plan, destination, 0)
+    kept = [plan_left for plan_left, _ in left]
+    for one in [one for one in kept if one.get("job") == plan.hash] or kept:
+        refuse_other(one, plan, destination, 0)
 
 
 @contextmanager

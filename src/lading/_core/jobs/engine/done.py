@@ -59,6 +59,7 @@ def begin_build(
             return found
         done = done_before(store, path, plan.sha256, splits)
         if done is not None:
+            plan.refuse_unknown(path)
             return None, done
         refuse_taken(place, write, again=False)
         refuse_ledger(write, stores)

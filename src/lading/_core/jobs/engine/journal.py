@@ -128,6 +128,7 @@ def resume_build(store: Store, destination: str, plan: JournalPlan) -> tuple[Sta
             sweep_unbegun(store, root)
     for root, each in unfinished.items():
         if each.get("job") == plan.hash:
+            plan.refuse_unknown(destination)
             done = summary_from(each["summary"]) if "summary" in each else None
             with suppress(NotFound):  # it ends just now
                 return Staging.resumed(store, destination, root, had_ended=done is not None), done

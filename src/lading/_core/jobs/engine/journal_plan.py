@@ -18,7 +18,7 @@ from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.base import Step
 from lading._core.jobs.convert.spec import Conversion
 from lading._core.jobs.convert.tasks import Task
-from lading._core.jobs.engine.described import described, fingerprint
+from lading._core.jobs.engine.fingerprint import fingerprint, plain_facts
 from lading._core.manifest.values import own_version
 from lading._core.storage.base import FileInfo, Store, file_infos
 from lading._core.storage.roots import real_place
@@ -55,10 +55,13 @@ class JournalPlan:
     Attributes:
         facts: all that its output depends on, by a word that errors can say.
         tasks: number of its tasks.
+        unknown: classes of values in functions of which nothing shows whether they are the same, if the user is asked
+            (`--resume` without `--force`).
     """
 
     facts: Mapping[str, Any]
     tasks: int
+    unknown: Sequence[str] = ()
 
     @cached_property
     def hash(self) -> str:
@@ -69,6 +72,22 @@ class JournalPlan:
     def sha256(self) -> str:
         """64 hex digits, which a destination keeps of the job that wrote it."""
         return hashlib.sha256(orjson.dumps(self.facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], tasks: int, write: WriteOptions) -> JournalPlan:
+        """Return the plan of these facts."""
+        unknown: list[str] = []
+        plain = plain_facts(facts, unknown)
+        return cls(plain, tasks, tuple(dict.fromkeys(unknown)) if write.resume and not write.force else ())
+
+    def refuse_unknown(self, destination: str) -> None:
+        """Raise UsageError if nothing shows whether the functions are those of the job that is to be gone on with."""
+        if self.unknown:
+            raise UsageError(
+                "nothing shows whether the functions of this job are those of the job that began", file=destination,
+                found=f"they hold values of {', '.join(self.unknown[:_SHOWN])}",
+                advice="If the values are the same, add --force. Or leave out --resume: that starts anew.",
+            )  # fmt: skip
 
     def to_json(self) -> bytes:
         """Return the plan as the journal keeps it."""
@@ -97,22 +116,23 @@ def journal_plan(shards: Shards, spec: Conversion, tasks: Sequence[Task], steps:
         "columns": spec.plan,
         "tasks": fingerprint([asdict(task) for task in tasks]),
     }
-    return JournalPlan(described(facts), len(tasks))
+    return JournalPlan.of(facts, len(tasks), write)
 
 
-def functions_plan(shards: Shards, steps: Sequence[Step]) -> JournalPlan:
+def functions_plan(shards: Shards, steps: Sequence[Step], write: WriteOptions) -> JournalPlan:
     """Return the plan of what functions make of a source: all that it depends on.
 
     Args:
         shards: the source.
         steps: the steps up to the last function.
+        write: how the job writes.
     """
     read = shards.read_plan()
     facts = {
         "lading": own_version(), "source": source_files(shards), "source format": shards.format,
         "reading": {name: getattr(read, name) for name in _READ}, "step": list(steps),
     }  # fmt: skip
-    return JournalPlan(described(facts), 0)
+    return JournalPlan.of(facts, 0, write)
 
 
 def splits_plan(write: WriteOptions, names: Sequence[str], files: Sequence[Any], steps: Sequence[Step]) -> JournalPlan:
@@ -125,7 +145,8 @@ def splits_plan(write: WriteOptions, names: Sequence[str], files: Sequence[Any],
         steps: the steps of all of them.
     """
     option = {"splits": ",".join(names), **_options(write)}
-    return JournalPlan(described({"lading": own_version(), "source": files, "option": option, "step": list(steps)}), 0)
+    facts = {"lading": own_version(), "source": files, "option": option, "step": list(steps)}
+    return JournalPlan.of(facts, 0, write)
 
 
 def _options(write: WriteOptions) -> dict[str, Any]:
@@ -172,7 +193,7 @@ def _one(store: Store, path: str) -> FileInfo:
 
 
 def refuse_other(kept: Mapping[str, Any], plan: JournalPlan, destination: str, done: int) -> None:
-    """Refuse to go on with another job.
+    """Refuse to go on with another job, or with one that may be another.
 
     Args:
         kept: the journal's plan.
@@ -181,9 +202,10 @@ def refuse_other(kept: Mapping[str, Any], plan: JournalPlan, destination: str, d
         done: tasks that the other job has done.
 
     Raises:
-        UsageError: says what differs.
+        UsageError: says what differs, or what may differ.
     """
     if kept.get("job") == plan.hash:
+        plan.refuse_unknown(destination)
         return
     expected, found = first_difference(kept.get("facts", {}), plan.facts)
     raise UsageError(
