@@ -241,10 +241,10 @@ class FormatTests:
             return None
 
     def problems(self, written: Written, level: Level, *, mapped: bool) -> list[str]:
-        """Return the problems that `Format.check` finds in a shard whose rows were read."""
+        """Return the problems that `Format.checks` finds in a shard whose rows were read."""
         store = CountingStore(written.store, mapped=mapped)
-        found = self.fmt.check(ShardFile(store, written.path, reported={}), self.fmt.read_options({}), level)
-        return [finding.problem for finding in found if not finding.checked]
+        found = self.fmt.checks(ShardFile(store, written.path, reported={}), self.fmt.read_options({}), level)
+        return [finding.problem for finding in found if finding.problem]
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Tests that take a `table` run over all examples, those that take `mapped` both ways."""

@@ -293,7 +293,7 @@ def test_a_last_line_without_an_end_is_read_and_counted() -> None:
 def test_a_last_line_without_an_end_is_a_finding() -> None:
     def findings(data: bytes, counts: dict[str, int]) -> list[str]:
         source = ShardFile(MemoryStore({"t.csv": data}), "t.csv", reported=counts)
-        return [finding.problem for finding in FORMAT.check(source, FORMAT.read_options({}), Level.QUICK)]
+        return [finding.problem for finding in FORMAT.checks(source, FORMAT.read_options({}), Level.QUICK)]
 
     assert findings(b"a,b\n1,2", {}) == []
     assert findings(b"a,b\n1,2\n", {UNENDED: 1}) == []  # the count is another shard's

@@ -65,7 +65,7 @@ def test_a_group_without_columns_is_left_out_as_by_pyarrow(groups: list[bytes], 
     assert found == expected.select(["b", "x"]).to_pylist()
     assert reader(data, filter=pc.field("x") == 20).read().to_pylist() == expected.slice(1).to_pylist()
     source = ShardFile(MemoryStore({"t.parquet": data}), "t.parquet")
-    assert [*FORMAT.check(source, FORMAT.read_options({}), Level.QUICK)] == []
+    assert [*FORMAT.checks(source, FORMAT.read_options({}), Level.QUICK)] == []
 
 
 def test_a_column_with_such_a_group_inside_is_an_error_and_the_others_are_read() -> None:

@@ -205,9 +205,9 @@ class ShardFile:
         stands_in: the store of that file; None for an original.
         stores: further stores, for files that this one refers to.
         limits: limits on what the file may ask for.
-        view: how its rows are taken, as `samples` or as `interleaved` items; for `Format.check`.
+        view: how its rows are taken, as `samples` or as `interleaved` items; for `Format.checks`.
         reported: `ShardReader.counts` after all rows were read, perhaps with those of neighbouring shards; for
-            `Format.check`. None if they were not read, because the file matches its checksum: then only the files next
+            `Format.checks`. None if they were not read, because the file matches its checksum: then only the files next
             to it, and the order of its rows by `index`, need a check.
         stored_schema: columns of its rows as the manifest keeps them; None if no manifest does.
         range_hasher: hashes values while a reader walks over headers, for a caller that hashes all bytes.

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from lading._core.formats.base import ShardFacts
+from lading._core.formats.base import ShardFacts, ShardFile
 from lading._core.formats.findings import Finding
 from lading._core.storage.base import FileInfo, Store
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -180,6 +180,18 @@ class DatasetIndex:
         Some of the files may be missing: compressed and unpacked ones are named.
         """
         return entry, ()
+
+    def count(self, file: ShardFile, options: Any) -> int | None:
+        """Return the number of samples in a shard as lists in `other_names` count them; None if none does.
+
+        Args:
+            file: the shard.
+            options: the format's options of reading.
+
+        Raises:
+            DataError, StoreError: the shard cannot be read.
+        """
+        return None
 
     def checks(
         self, store: Store, path: str, shards: Sequence[str], limits: Limits = DEFAULT_LIMITS

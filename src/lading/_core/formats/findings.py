@@ -13,27 +13,33 @@ __all__ = ["Finding", "Level"]
 
 
 class Level(Enum):
-    """How `Format.check` looks at a shard.
+    """How `Format.checks` looks at a shard.
 
     Attributes:
         QUICK: headers, indexes and the files next to the shard; no payload.
         DEEP: the same, and the content of payload and of the files next to the shard.
+        BESIDE: what the files next to a damaged shard say of it.
         LAYOUT: how the shard is laid out, by headers and indexes; `doctor` reports it.
     """
 
     QUICK = "quick"
     DEEP = "deep"
+    BESIDE = "beside"
     LAYOUT = "layout"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A result of `Format.check` or `Format.check_index`.
+    """A result of `Format.checks` or `DatasetIndex.checks`.
 
     Attributes:
-        problem: the problem in a few words, the same words for every shard; empty if `checked` has no problem.
+        problem: the problem in a few words, the same words for every shard; empty if there is none.
         error: the error with its place; None for layout findings.
         checked: a kind of file that was compared with the shard (`sidecars`, `videos`), for the report of `verify`.
+            With an error if such a file is wrong.
+        lost_samples: samples that a wrong sidecar lists behind all of the shard's: the shard was cut.
+        listed_samples: samples that the sidecar of a damaged shard lists; None without one, or for another shard's.
+        copy: path of the same shard with other compression; empty without one.
         measured: place in the shard, the measured value and its limit; for layout findings.
         why: whom the layout slows down or breaks, in one sentence.
         weight: the measured value as a number. Of many shards with one problem, the report names the largest.
@@ -44,6 +50,9 @@ class Finding:
     problem: str
     error: LadingError | None = None
     checked: str = ""
+    lost_samples: int = 0
+    listed_samples: int | None = None
+    copy: str = ""
     measured: str = ""
     why: str = ""
     weight: float = 0

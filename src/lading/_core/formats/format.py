@@ -236,39 +236,15 @@ class Format(ABC, Generic[R, W]):
             return UsageError("loose files are no shards", advice="Write them with lading export, or ds.export.")
         return UsageError(f"the format {self.name} is read-only", advice="Name another format with --to.")
 
-    # Checks
+    def checks(self, file: ShardFile, options: R, level: Level) -> Iterator[Finding]:
+        """Yield what is to be said of a shard and of the files next to it, and what reading its rows does not raise.
 
-    def check(self, file: ShardFile, options: R, level: Level) -> Iterator[Finding]:
-        """Yield problems of a shard, and of the files next to it, that reading its rows does not raise.
+        `verify` asks for problems, `doctor` for the layout, `salvage` for what was lost.
 
         Raises:
             DataError, StoreError: the shard cannot be read.
         """
         yield from ()
-
-    def count_as_listed(self, file: ShardFile, options: R) -> int | None:
-        """Return the number of samples as the writers of `DatasetIndex.other_names` count them; None if nothing does.
-
-        Raises:
-            DataError, StoreError: the shard cannot be read.
-        """
-        return None
-
-    def sidecar(self, file: ShardFile, options: R) -> str | None:
-        """Return the path of the sample index next to a shard, if it exists and these options use it."""
-        return None
-
-    def cut_off(self, file: ShardFile, options: R) -> int:
-        """Return how many samples a shard lost at its end: its sidecar lists them after all of the shard's."""
-        return 0
-
-    def listed_samples(self, file: ShardFile, options: R) -> int | None:
-        """Return how many samples the sidecar of a damaged shard lists; None without one, or for another shard's."""
-        return None
-
-    def compressed_copy(self, file: ShardFile) -> str | None:
-        """Return the path of the same shard with other compression, if it exists. Raises DataError, StoreError."""
-        return None
 
 
 AnyFormat: TypeAlias = Format[Any, Any]

@@ -769,7 +769,7 @@ def hold_few(shards: Shards) -> None:
 def layout_findings(shards: Shards, shard: int) -> Iterator[Finding]:
     """Yield layout findings of a shard, of its format and of its view."""
     file = replace(shards.indexed(shard), view=shards.view)
-    yield from shards.fmt.check(file, shards.read_options, Level.LAYOUT)
+    yield from shards.fmt.checks(file, shards.read_options, Level.LAYOUT)
     if shards.has_items:  # opening samples may take a walk over the file
         yield from shards.open_shard(shard).layout_findings()
 

@@ -57,6 +57,8 @@ _VIDEO_ROWS, _VIDEO_BYTES = 4096, 16 << 20
 
 def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
     """Yield layout findings by the headers of messages; or a footer that contradicts them, and external videos."""
+    if level is Level.BESIDE:
+        return
     if level is not Level.LAYOUT:
         with suppress(DataError, StoreError):  # reading the shard reports it
             yield from _by_blocks(file, options, check_footer)

@@ -115,7 +115,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         """Whether the first bytes or the name are Arrow's. By its name, a damaged file is reported as damaged."""
         return head.startswith((MAGIC, CONTINUED)) or path.lower().endswith(self.info.extensions)
 
-    def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
+    def checks(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield layout findings by the headers of messages, and problems of external videos."""
         return check_shard(file, options, level)
 

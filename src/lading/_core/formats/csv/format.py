@@ -90,9 +90,9 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
             options = replace(options, unended="error")
         return self.open(file, options).recover(data, None if schema is None else schema.names)
 
-    def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
+    def checks(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield that the last line has no end, if reading the rows counted this."""
-        if level is Level.LAYOUT or UNENDED not in (file.reported or {}):
+        if level in (Level.BESIDE, Level.LAYOUT) or UNENDED not in (file.reported or {}):
             return
         last = open_text(file).last_bytes(_SHOWN)
         if not last.endswith((b"\n", b"\r")):

@@ -20,12 +20,18 @@ from lading._core.formats.mds.index import meta_name, parse_entry
 from lading._core.formats.mds.reader import MdsReader, ReadOptions, parse_object, same_bytes
 from lading.errors import CorruptShard, DataError, NotFound, SidecarMismatch, StoreError
 
-__all__ = ["check_shard", "find_compressed_copy"]
+__all__ = ["check_shard"]
 
 
 def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
-    """Yield where the header contradicts the index; with `DEEP`, where the compressed copy has other bytes."""
-    if level is Level.LAYOUT:
+    """Yield where the header contradicts the index; with `DEEP`, where the compressed copy has other bytes.
+
+    The peer keeps both forms with `keep_zip`. With `BESIDE`, yield the path of the other form.
+    """
+    if level is Level.BESIDE:
+        copy = _find_compressed_copy(file)
+        yield from () if copy is None else (Finding("", copy=copy),)
+    if level in (Level.BESIDE, Level.LAYOUT):
         return
     if file.reported is not None and file.entry and not options.walk_lines:
         yield from _check_header(file, options)
@@ -52,7 +58,7 @@ def _check_header(file: ShardFile, options: ReadOptions) -> Iterator[Finding]:
             ))  # fmt: skip
 
 
-def find_compressed_copy(file: ShardFile) -> str | None:
+def _find_compressed_copy(file: ShardFile) -> str | None:
     """Return the path of a shard's other form, compressed or not; None if there is none."""
     ending = _ending(file)
     if not ending:
@@ -68,7 +74,7 @@ def find_compressed_copy(file: ShardFile) -> str | None:
 
 def _check_compressed_copy(file: ShardFile) -> Iterator[Finding]:
     """Yield the first file of the other form whose content differs, or that cannot be compared."""
-    copy, ending = find_compressed_copy(file), _ending(file)
+    copy, ending = _find_compressed_copy(file), _ending(file)
     if copy is None:
         return
     entry = parse_entry(file.entry, file.limits)

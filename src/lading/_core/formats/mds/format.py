@@ -34,7 +34,7 @@ from lading._core.formats.base import Recovered, ShardFacts, ShardFile, map_file
 from lading._core.formats.dataset_index import DatasetIndex, JoinedIndex, ListedShard
 from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import Format, FormatInfo, Written
-from lading._core.formats.mds.check import check_shard, find_compressed_copy
+from lading._core.formats.mds.check import check_shard
 from lading._core.formats.mds.files import WriteOptions, files_named, joined_entries, named, save_index, write_index
 from lading._core.formats.mds.index import (
     COMPRESSIONS,
@@ -139,13 +139,9 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
         """Return `.mds`, and the ending of the compression."""
         return (f".mds{options.ending}",)
 
-    def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
-        """Yield where the header contradicts the index, and a compressed copy with other bytes."""
+    def checks(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
+        """Yield where the header contradicts the index, and the compressed copy, or that it has other bytes."""
         return check_shard(file, options, level)
-
-    def compressed_copy(self, file: ShardFile) -> str | None:
-        """Return the compressed file of a decompressed one, or the reverse: the peer keeps both with `keep_zip`."""
-        return find_compressed_copy(file)
 
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> MdsWriter:
         """Create a shard of MDS, which is written when it is closed.

@@ -116,7 +116,7 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
             source.close()
             raise
 
-    def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
+    def checks(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
         """Yield layout findings of row groups, pages and columns, by the footer."""
         return check_shard(file, options, level)
 

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
+import numpy as np
+
 from lading._core.features.row_layout import row_layout
 from lading._core.formats.base import ShardFile
 from lading._core.formats.findings import Finding, Level
 from lading._core.formats.webdataset.header_walk import RETURNING, Pass
-from lading._core.formats.webdataset.index import read_idx, sidecar_path
+from lading._core.formats.webdataset.index import read_idx, samples_behind, samples_listed, sidecar_path
 from lading._core.formats.webdataset.pieces import Pieces, in_pieces, pieces_by_headers, pieces_by_index
 from lading._core.formats.webdataset.reader import ReadOptions, open_reader
 from lading._core.formats.webdataset.samples import KEY
@@ -29,7 +31,7 @@ from lading._core.storage.stores import without_query
 from lading._core.units import format_bytes
 from lading.errors import DataError, NotFound, StoreError
 
-__all__ = ["check_shard", "find_sidecar"]
+__all__ = ["check_shard"]
 
 _LARGE_WRAP_BYTES = 8 << 20
 """Decompressing a larger tar for one sample takes longer than a request to a store (50 ms)."""
@@ -40,11 +42,17 @@ milliseconds."""
 
 
 def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
-    """Yield layout findings; or problems of the `.tar.idx`, of the end of the archive, and of samples in pieces."""
-    tar = open_tar(file, mmap=options.mmap, on_concatenated=options.on_concatenated)
-    if level is Level.LAYOUT:
-        yield from _check_layout(tar, options)
+    """Yield layout findings; or what the `.tar.idx` of a damaged tar lists; or what reading rows does not raise."""
+    if level is Level.BESIDE:
+        listed = samples_listed(file.store, file.path, file.limits)
+        yield from () if listed is None else (Finding("", listed_samples=listed),)
         return
+    tar = open_tar(file, mmap=options.mmap, on_concatenated=options.on_concatenated)
+    yield from _check_layout(tar, options) if level is Level.LAYOUT else _check_rest(tar, file, options)
+
+
+def _check_rest(tar: TarFile, file: ShardFile, options: ReadOptions) -> Iterator[Finding]:
+    """Yield problems of the `.tar.idx`, of the end of the archive, and of samples in pieces."""
     # Documents that were read by an index were counted without the end of the tar.
     of_items = row_layout(file.view).has_items
     if CONCATENATED in (file.reported or {}) or (of_items and file.index is not None):
@@ -56,7 +64,7 @@ def check_shard(file: ShardFile, options: ReadOptions, level: Level) -> Iterator
     walked = file.index if file.reported is None and not options.regroup else None
     if walked is not None and KEY in walked.column_names:
         yield from _in_pieces(tar, pieces_by_index(walked))
-    sidecar = find_sidecar(file, options)
+    sidecar = _find_sidecar(file, options)
     if sidecar is not None:
         yield Finding("", checked="sidecars")
         if file.reported is None or of_items:  # reading samples compares the sidecar
@@ -72,7 +80,7 @@ def _in_pieces(tar: TarFile, pieces: Pieces | None) -> Iterator[Finding]:
         yield Finding.of(in_pieces(tar.path, pieces))
 
 
-def find_sidecar(file: ShardFile, options: ReadOptions) -> str | None:
+def _find_sidecar(file: ShardFile, options: ReadOptions) -> str | None:
     """Return the path of the `.tar.idx`, if it exists and the options use it; compressed tars have none."""
     path = sidecar_path(file.path)
     if options.sidecar == "ignore" or without_query(file.path) != file.path:
@@ -90,8 +98,21 @@ def _check_sidecar(file: ShardFile, options: ReadOptions, sidecar: str) -> Itera
     try:
         open_reader(file, options).count_samples()
     except (DataError, StoreError) as error:
-        if file.reported is None or error.file == sidecar:
+        if error.file == sidecar:
+            lost = _cut_off(file, options)
+            yield Finding(error.message, error, checked="sidecars", lost_samples=lost)
+        elif file.reported is None:
             yield Finding.of(error)
+
+
+def _cut_off(file: ShardFile, options: ReadOptions) -> int:
+    """Return how many samples a longer `.tar.idx` lists after those of the tar; 0 for a tar that cannot be read."""
+    with suppress(DataError, StoreError):
+        tar = open_tar(file, mmap=options.mmap, on_concatenated=options.on_concatenated)
+        walk = Pass(tar, lower_case=options.lower_case, on_duplicate=options.on_duplicate)
+        starts = np.concatenate([np.zeros(0, np.int64), *(rows.start[rows.new] for rows in walk.rows())])
+        return samples_behind(file.store, file.path, starts, walk.end, file.limits)
+    return 0
 
 
 # Layout

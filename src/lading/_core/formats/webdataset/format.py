@@ -39,7 +39,7 @@ from lading._core.formats.dataset_index import DatasetIndex, ListedShard, SplitL
 from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import Format, FormatInfo, Written
 from lading._core.formats.mapped import selected_rows
-from lading._core.formats.webdataset.check import check_shard, find_sidecar
+from lading._core.formats.webdataset.check import check_shard
 from lading._core.formats.webdataset.energon import (
     INFO_NAME,
     SPLIT_NAMES,
@@ -50,7 +50,7 @@ from lading._core.formats.webdataset.energon import (
 )
 from lading._core.formats.webdataset.header_walk import Pass
 from lading._core.formats.webdataset.headers import BLOCK, is_header
-from lading._core.formats.webdataset.index import list_wids, samples_behind, samples_listed, write_wids
+from lading._core.formats.webdataset.index import list_wids, write_wids
 from lading._core.formats.webdataset.reader import ReadOptions, WebdatasetReader, open_reader
 from lading._core.formats.webdataset.recover import TarMembers, find_members, recover_samples
 from lading._core.formats.webdataset.samples import KEY
@@ -101,6 +101,10 @@ class WebdatasetIndex(DatasetIndex):
         starts = {name: _starts(ShardFile(store, f"{folder}/{name}")) for name in counts}
         return written + write_energon(store, folder, counts, starts, options.energon)
 
+    def count(self, file: ShardFile, options: ReadOptions) -> int:
+        """Return the number of samples by WebDataset's rule."""
+        return open_reader(file, replace(options, sidecar="ignore")).count_samples()
+
 
 def _starts(file: ShardFile) -> list[int]:
     """Return where each sample of a tar begins, and where the last one ends."""
@@ -139,16 +143,12 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         Raises:
             NotFound, StoreError: no such file, or no regular file.
         """
-        reader, excluded = self._open(file, options), excluded_keys(file.entry)
+        reader, excluded = open_reader(file, options), excluded_keys(file.entry)
         if not excluded:
             return reader
         keys = pc.cast(reader.index().column(KEY), pa.string())
         kept = pc.invert(pc.is_in(keys, pa.array(excluded, pa.string())))
         return selected_rows(reader, np.flatnonzero(kept.to_numpy()))
-
-    def _open(self, file: ShardFile, options: ReadOptions) -> WebdatasetReader:
-        """Open a tar with all of its samples."""
-        return open_reader(file, options)
 
     def create(self, sinks: Sequence[Sink], schema: pa.Schema, options: WriteOptions) -> WebdatasetWriter:
         """Begin a tar.
@@ -171,28 +171,9 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
             joined=options.on_concatenated == "read",
         )  # fmt: skip
 
-    def check(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
-        """Yield problems of the `.tar.idx`, members after a lone block of zeros, and layout findings."""
+    def checks(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
+        """Yield problems of the `.tar.idx` and of the end of the archive, and layout findings; see `check_shard`."""
         return check_shard(file, options, level)
-
-    def sidecar(self, file: ShardFile, options: ReadOptions) -> str | None:
-        """Return the `.tar.idx`; compressed tars have none."""
-        return find_sidecar(file, options)
-
-    def count_as_listed(self, file: ShardFile, options: ReadOptions) -> int:
-        """Return the number of samples by WebDataset's rule."""
-        return self._open(file, replace(options, sidecar="ignore")).count_samples()
-
-    def cut_off(self, file: ShardFile, options: ReadOptions) -> int:
-        """Return how many samples a longer `.tar.idx` lists after those of the tar."""
-        tar = open_tar(file, mmap=options.mmap, on_concatenated=options.on_concatenated)
-        walk = Pass(tar, lower_case=options.lower_case, on_duplicate=options.on_duplicate)
-        starts = np.concatenate([np.zeros(0, np.int64), *(rows.start[rows.new] for rows in walk.rows())])
-        return samples_behind(file.store, file.path, starts, walk.end, file.limits)
-
-    def listed_samples(self, file: ShardFile, options: ReadOptions) -> int | None:
-        """Return how many samples the `.tar.idx` lists, if most of its places in the tar hold headers."""
-        return samples_listed(file.store, file.path, file.limits)
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return that keys are escaped, which nothing in a tar says, and that members keep no types."""

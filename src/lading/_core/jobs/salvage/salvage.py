@@ -26,6 +26,7 @@ from lading._core.dataset.source.open import Named, counts_hold, of_split
 from lading._core.dataset.source.source import Source, listed_once, named_folders
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.formats.base import Scan, ShardFile
+from lading._core.formats.findings import Level
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.registry import get_format
 from lading._core.jobs.convert.converter import bounded_options, refuse_unknown
@@ -455,7 +456,8 @@ class Search:
         source = ShardFile(store, path, entry=entry, partition=partition, limits=dataset.limits, stores=self._stores)
         copy = None
         with suppress_damage():
-            copy = fmt.compressed_copy(source)
+            found = fmt.checks(source, dataset.read_options, Level.BESIDE)
+            copy = next((one.copy for one in found if one.copy), None)
         if copy is None:
             return saved
         other = save_shard(shard_reading(dataset), replace(source, path=copy), self._files)
@@ -472,7 +474,8 @@ class Search:
         """Return how many samples the sidecar of a damaged shard lists; None if nothing tells."""
         dataset = self._dataset
         with suppress_damage():
-            return dataset.fmt.listed_samples(dataset.source(number), dataset.read_options)
+            found = dataset.fmt.checks(dataset.source(number), dataset.read_options, Level.BESIDE)
+            return next((one.listed_samples for one in found if one.listed_samples is not None), None)
         return None
 
     def _check_size(self, number: int, source: ShardFile) -> None:

@@ -19,7 +19,7 @@ from lading._core.arrow.views import present
 from lading._core.features.items import METADATA_POSITION, sample_starts, samples_with
 from lading._core.features.row_layout import row_layout
 from lading._core.formats.base import Recoverable, Recovered, Scan, ShardFile, ShardReader
-from lading._core.formats.findings import Level
+from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import AnyFormat
 from lading._core.interleaved.base import View
 from lading._core.interleaved.open import detect_view, open_view, recover_shard, stored_errors
@@ -179,13 +179,18 @@ def _view_of(reading: ShardReading, source: ShardFile) -> str | None:
 
 def wrong_sidecar(reading: ShardReading, source: ShardFile) -> LadingError | None:
     """Return the problem of the sidecar of a sound shard, if there is one. Raises as `save_shard`."""
-    path = reading.format.sidecar(source, reading.options_of(source))
-    if path is None:
+    found = _of_sidecar(reading, source)
+    return None if found is None else found.error
+
+
+def _of_sidecar(reading: ShardReading, source: ShardFile) -> Finding | None:
+    """Return the finding that the sidecar of a sound shard is wrong, if so. Raises as `save_shard`."""
+    if not reading.format.info.without_sidecar:  # a format without sidecars
         return None
-    found = reading.format.check(source, reading.options_of(source), Level.QUICK)
-    wrong = next((one.error for one in found if one.error is not None and one.error.file == path), None)
-    if wrong is not None and not is_damage(wrong):
-        raise wrong
+    found = reading.format.checks(replace(source, index=None), reading.options_of(source), Level.QUICK)
+    wrong = next((one for one in found if one.checked and one.error is not None), None)
+    if wrong is not None and wrong.error is not None and not is_damage(wrong.error):
+        raise wrong.error
     return wrong
 
 
@@ -193,7 +198,7 @@ def goes_on(reading: ShardReading, source: ShardFile, counts: Mapping[str, int])
     """Return whether a shard that was read without an error, and with these counts, goes on behind its end."""
     if not reading.format.info.may_end_early:
         return False
-    found = reading.format.check(replace(source, reported=counts), reading.options_of(source), Level.QUICK)
+    found = reading.format.checks(replace(source, reported=counts), reading.options_of(source), Level.QUICK)
     return any(isinstance(one.error, CorruptShard) for one in found)
 
 
@@ -314,14 +319,13 @@ class _Search:
         """Note a wrong sidecar of a sound shard, and samples that it lists behind the end of the shard."""
         reading, source = self._reading, self._given
         with suppress_damage():
-            wrong = wrong_sidecar(reading, source)
-            behind = 0 if wrong is None else reading.format.cut_off(source, reading.options_of(source))
-            if behind:
-                self._lost_samples += behind
+            wrong = _of_sidecar(reading, source)
+            if wrong is not None and wrong.lost_samples:
+                self._lost_samples += wrong.lost_samples
                 self._lost.append(CorruptShard("samples are missing that the sidecar of the shard lists",
-                                               file=source.place, found=f"{behind} of them"))  # fmt: skip
-            elif wrong is not None:
-                self._findings.append(wrong)
+                                               file=source.place, found=f"{wrong.lost_samples} of them"))  # fmt: skip
+            elif wrong is not None and wrong.error is not None:
+                self._findings.append(wrong.error)
 
     def recover(self, source: ShardFile, error: LadingError | None) -> Recovered | None:
         """Return the whole units of a shard, as its format finds them; None if it finds nothing to mend, or nothing."""

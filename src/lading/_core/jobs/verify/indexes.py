@@ -151,7 +151,7 @@ class Indexes:
         if not own and not self.others:
             return
         some = dataset.listing.split_list is not None and dataset.source(number).entry  # which leaves samples out
-        counted = samples if as_rows and not some else fmt.count_as_listed(dataset.source(number), dataset.read_options)
+        counted = samples if as_rows and not some else fmt.index.count(dataset.source(number), dataset.read_options)
         if counted is None:
             return
         for place, index in (*own.items(), *self.others.items()):

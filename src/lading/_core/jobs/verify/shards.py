@@ -341,7 +341,7 @@ class _Shard:
         level = Level.DEEP if self._depth >= Depth.DEEP and broken is None else Level.QUICK
         assert self._file is not None
         file = replace(self._file, view=dataset.view, reported=reported, index=self._index)
-        for finding in get_format(dataset.format).check(file, dataset.read_options, level):
+        for finding in get_format(dataset.format).checks(file, dataset.read_options, level):
             if finding.checked:
                 self._checked.add(finding.checked)
             if finding.error is not None and (broken is None or finding.error.file != broken.file):
