@@ -1,5 +1,7 @@
 """Logical types of columns (images, text, audio, video, arrays, labels) and their storage."""
 
+from lading._core.features.huggingface import from_huggingface
+from lading._core.features.plain_values import listed, python_types
 from lading._core.features.types import (
     FEATURE_KEY,
     NUMBER_TYPES,
@@ -23,10 +25,7 @@ from lading._core.features.types import (
     feature_from,
     feature_of,
     fingerprint,
-    from_huggingface,
     keeps_files,
-    listed,
-    python_types,
     refuse_untold,
     tag_by_extension,
     with_feature,

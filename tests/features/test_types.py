@@ -12,6 +12,7 @@ import pytest
 from cost import costs_at_most
 from lading._core.arrow.references import RefType
 from lading._core.features.encode import npy_bytes
+from lading._core.features.huggingface import from_huggingface
 from lading._core.features.types import (
     FEATURE_KEY,
     Array,
@@ -32,7 +33,6 @@ from lading._core.features.types import (
     feature_from,
     feature_of,
     fingerprint,
-    from_huggingface,
     tag_by_extension,
     with_feature,
 )

@@ -32,6 +32,7 @@ from lading._core.features.by_ending import (
 )
 from lading._core.features.encode import VIDEO_FIELDS, array_of, is_tensor, npy_bytes, video_cell
 from lading._core.features.images import image_bytes, is_image
+from lading._core.features.plain_values import listed, python_types
 from lading._core.features.types import (
     Array,
     Audio,
@@ -46,7 +47,6 @@ from lading._core.features.types import (
     Video,
     encode,
     feature_of,
-    python_types,
     tag_by_extension,
     with_feature,
 )
@@ -337,7 +337,7 @@ def _tensor_items(feature: Array, stored: np.dtype[Any] | None, value: Any) -> A
 
 
 def _list_items(encoder: Callable[[Any], Any], value: Any) -> list[Any]:
-    return [None if item is None else encoder(item) for item in features.listed(value)]
+    return [None if item is None else encoder(item) for item in listed(value)]
 
 
 def _struct_items(encoders: Mapping[str, Callable[[Any], Any]], value: Any) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,21 +19,7 @@ from lading._core.arrow.casts import decoded
 from lading._core.arrow.types import array_of_values
 from lading._core.arrow.views import is_text
 from lading._core.features.casts import cast_column, cast_labels
-from lading._core.features.types import (
-    Array,
-    Audio,
-    Bytes,
-    ClassLabel,
-    Feature,
-    Image,
-    Sequence,
-    Struct,
-    Text,
-    Value,
-    Video,
-    encode,
-    python_types,
-)
+from lading._core.features.types import Feature, encode
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable, WrongType
 
 __all__ = ["Column", "Stored", "Values", "place_of", "stored_column"]
@@ -42,14 +27,6 @@ __all__ = ["Column", "Stored", "Values", "place_of", "stored_column"]
 Values: TypeAlias = list[Any]
 
 _REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError, Unrepresentable)
-_READY: dict[type, frozenset[type]] = {
-    **dict.fromkeys((Image, Audio, Bytes), frozenset((bytes, type(None)))),
-    ClassLabel: frozenset((int, type(None))),
-    Text: frozenset((str, type(None))),
-}
-"""Types of values that are stored unchanged."""
-_LISTS = frozenset((list, tuple, type(None)))
-_COSTLY = (Image, Audio, Video, Array)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +48,16 @@ class Column:
 
     def __init__(self, name: str, feature: Feature, assets: str | None) -> None:
         self.name, self._feature, self._assets = name, feature, assets
-        self.text = isinstance(feature, Text)
-        self.costly = _is_costly(feature)
-        blobs = isinstance(feature, Value) and "binary" in feature.dtype
-        self.changing = blobs or not isinstance(feature, (Text, ClassLabel, Value))
-        self.ready = _READY.get(Bytes if blobs else type(feature), frozenset((type(None),)))
-        self._weigh = _weigher(feature)
-        self._codes = feature.numbers if isinstance(feature, ClassLabel) else {}
+        self.text = feature.is_text
+        self.costly = any(leaf.is_costly for leaf in feature.leaves())
+        self.changing = feature.may_change
+        self.ready = feature.unchanged
+        self._weigh = feature.weigher()
+        self._codes = {label: number for number, label in reversed([*enumerate(feature.labels or ())])}
 
     def encoded(self, values: Values, keys: Values, first_row: int) -> Values:
         """Return the values in their stored form. Raises as `encode`."""
-        if self.text or _is_ready(self._feature, values):
+        if self.text or self._feature.stores_unchanged(values):
             return values  # pyarrow accepts only texts as texts
         rows = enumerate(zip(values, keys, strict=True), first_row)
         return [self.encode(value, row, key) for row, (value, key) in rows]
@@ -139,19 +115,6 @@ def place_of(row: int, key: Any) -> dict[str, Any]:
     return {"row": row} if key is None else {"row": row, "sample": str(key)}
 
 
-def _is_ready(feature: Feature, values: Values) -> bool:
-    """Return whether all values are stored unchanged."""
-    types = set(map(type, values))
-    if isinstance(feature, Sequence):  # pyarrow would make a list of letters of a text
-        inner = feature.feature
-        return types <= _LISTS and isinstance(inner, (Value, Text)) and _is_ready(
-            inner, list(chain.from_iterable(filter(None, values)))
-        )  # fmt: skip
-    if isinstance(feature, Value):
-        return bool(known := python_types(feature.dtype)) and types <= {*known, type(None)}
-    return types <= _READY.get(type(feature), frozenset())
-
-
 def _array(values: Values, kind: pa.DataType) -> pa.Array:
     """Return the values as an array of this type. Raises one of `_REFUSED`."""
     if kind == pa.large_binary() and None not in values:
@@ -169,12 +132,6 @@ def _joined(values: list[bytes]) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(values), parts)
 
 
-def _is_costly(feature: Feature) -> bool:
-    if isinstance(feature, Struct):
-        return any(_is_costly(inner) for _, inner in feature.fields)
-    return isinstance(feature, _COSTLY) or (isinstance(feature, Sequence) and _is_costly(feature.feature))
-
-
 def _weight(weigh: Callable[[Any], int], value: Any) -> int:
     try:
         return weigh(value)
@@ -182,42 +139,14 @@ def _weight(weigh: Callable[[Any], int], value: Any) -> int:
         return 0
 
 
-def _weigher(feature: Feature) -> Callable[[Any], int] | None:
-    match feature:
-        case ClassLabel():
-            return None
-        case Value(dtype):
-            return len if python_types(dtype) in ((str,), (bytes,)) else None
-        case Sequence(inner):
-            weigh = _weigher(inner)
-            return _weigh_numbers if weigh is None else partial(_weigh_list, weigh)
-        case Text() | Image() | Audio() | Bytes():
-            return len
-    return _weigh_any
-
-
-def _weigh_numbers(value: Any) -> int:
-    return 8 * len(value)
-
-
-def _weigh_list(weigh: Callable[[Any], int], value: Any) -> int:
-    return sum(weigh(item) for item in value if item is not None)
-
-
-def _weigh_any(value: Any) -> int:
-    if isinstance(value, dict):
-        return sum(map(_weigh_any, value.values()))
-    return sum(map(_weigh_any, value)) if isinstance(value, list) else len(value) if hasattr(value, "__len__") else 8
-
-
 def stored_column(column: Any, field: pa.Field, feature: Feature) -> Any:
     """Return a column in the type of the cache, if that loses nothing. Raises Unrepresentable."""
     plain = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if isinstance(feature, ClassLabel) and is_text(plain):
+    if feature.labels is not None and is_text(plain):
         texts = decoded(column) if pa.types.is_dictionary(column.type) else column
-        numbers, unknown = cast_labels(texts, feature, field.type)
+        numbers, unknown = cast_labels(texts, feature.labels, field.type)
         if unknown is not None:
-            feature.str2int(texts[unknown].as_py())
+            encode(feature, texts[unknown].as_py())  # which says what the labels are
         return numbers
     try:
         return cast_column(column, field, exact=True)

@@ -9,33 +9,28 @@ Source: stable-datasets at f38ac71 (schema.py, cache.py).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
-import numpy as np
 import orjson
 import pyarrow as pa
 
-from lading._core.arrow.types import arrow_type
 from lading._core.features.encode import VIDEO_FIELDS
+from lading._core.features.plain_values import check_texts
 from lading._core.features.types import (
     FEATURE_KEY,
     Array,
-    Audio,
-    Bytes,
     ClassLabel,
     Feature,
     Image,
-    Json,
     Sequence,
-    Struct,
     Text,
     Value,
     Video,
+    check_feature,
     feature_from,
     feature_of,
-    refuse_untold,
     with_feature,
 )
 from lading.errors import DataError, UsageError, WrongFeature, errors_at
@@ -59,19 +54,13 @@ PEER_KEY = b"stable_datasets.feature"
 _PEER_STORAGE_KEY = b"stable_datasets.video.storage"
 _VIDEO_TYPES = {"bytes": pa.large_binary(), "size": pa.int64()}
 _VIDEO = pa.struct([(name, _VIDEO_TYPES.get(name, pa.string())) for name in VIDEO_FIELDS])
-_VIDEO_TEXT = Video("text")
-_TYPES: dict[type, pa.DataType] = {
-    **dict.fromkeys((Image, Audio, Bytes, Array), pa.large_binary()),
-    **dict.fromkeys((Text, Json), pa.string()),
-    ClassLabel: pa.int64(),
-    Video: _VIDEO,
-}
+_VIDEOS = {Video(storage): storage for storage in ("bytes", "path")}
+"""Videos that are stored in a struct, and where their bytes are."""
 _PEER_DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _PEER_ARRAYS = {3: "Array3D", 4: "Array4D"}
 _PEER_VIDEO_BYTES = "Video(storage='bytes', allowed_extensions=('.mp4', '.avi', '.mov', '.webm', '.mkv'))"
 _FEW_NAMES = 5
 _SHOWN = 300
-_MAX_EXTENT = 1 << 63
 
 
 def schema_of(features: Features) -> pa.Schema:
@@ -86,87 +75,37 @@ def schema_of(features: Features) -> pa.Schema:
     fields = []
     for name, feature in features.items():
         try:
-            _check_texts([name], "name of a column")
+            check_texts([name], "name of a column")
             kind = _type(feature)
         except UsageError as error:
             raise error.at(column=ascii(name)[1:-1] if isinstance(name, str) else repr(name)) from None
         metadata = {PEER_KEY: _peer_name(feature)}
-        if isinstance(feature, Video) and feature != _VIDEO_TEXT:
-            metadata[_PEER_STORAGE_KEY] = feature.storage
+        if feature in _VIDEOS:
+            metadata[_PEER_STORAGE_KEY] = _VIDEOS[feature]
         field = pa.field(name, kind, metadata=metadata)
         fields.append(field if feature_of(field) == _normal(feature) else with_feature(field, _normal(feature)))
     return pa.schema(fields)
 
 
 def _type(feature: Feature) -> pa.DataType:
-    kind = _TYPES.get(type(feature))
-    match feature:
-        case Value(dtype):
-            _check_texts([dtype], "type of a value")
-            kind = arrow_type(dtype)
-        case Sequence(inner):
-            kind = pa.list_(_type(inner))
-        case Struct(fields):
-            _check_texts([name for name, _ in fields], "name of a field")
-            kind = pa.struct([(name, _type(inner)) for name, inner in fields])
-        case ClassLabel(names):
-            _check_texts(names, "name of a label", twice=True)
-        case Array(dtype, shape):
-            _check_array(dtype, shape)
-            refuse_untold(feature)
-        case Image(encode_format):
-            _check_texts([encode_format or "PNG"], "format of an image")
-        case Video("text"):
-            kind = pa.string()
-        case Video(storage) if storage not in ("bytes", "path"):
-            raise UsageError("unknown storage of videos", expected="bytes, path or text", found=repr(storage))
-    if kind is None:
-        raise WrongFeature("no cache stores this feature", expected="a feature such as Image()", found=str(feature))
-    return kind
-
-
-def _check_texts(names: Collection[Any], what: str, *, twice: bool = False) -> None:
-    for name in names:
-        try:
-            encoded = isinstance(name, str) and name.encode()
-        except UnicodeEncodeError:
-            encoded = False
-        if encoded is False:
-            raise UsageError(f"no {what}", expected="a text", found=ascii(name))
-    if not twice and len(set(names)) < len(names):
-        raise UsageError(f"a {what} appears twice", found=repr(names))
-
-
-def _check_array(dtype: str | None, shape: tuple[int | None, ...] | None) -> None:
+    check_feature(feature)
     try:
-        known = dtype is None or np.dtype(dtype).kind in "biufc"
-    except TypeError:
-        known = False
-    if not known:
-        raise UsageError("not a dtype of an array", expected="a name of numpy's, such as float32", found=repr(dtype))
-    for extent in shape or ():
-        if extent is not None and not (isinstance(extent, int) and 0 <= extent < _MAX_EXTENT):
-            raise UsageError(
-                "not a shape of an array", expected="whole numbers, one of them perhaps None", found=str(shape)
-            )
+        return feature.typed(_leaf_type)
+    except WrongFeature as error:
+        raise WrongFeature("no cache stores this feature", expected="a feature such as Image()",
+                           found=error.found) from None  # fmt: skip
+
+
+def _leaf_type(feature: Feature) -> pa.DataType:
+    return _VIDEO if feature in _VIDEOS else feature.to_arrow_type()
 
 
 def _normal(feature: Feature) -> Feature:
-    """Return the feature in the spelling that its field gives back: `Value("string")` is `Text`."""
-    match feature:
-        case Video("text"):
-            return Text()
-        case Value(dtype):
-            return feature_of(pa.field("", arrow_type(dtype)))
-        case Sequence(inner):
-            return Sequence(_normal(inner))
-        case Struct(fields):
-            return Struct(tuple((name, _normal(inner)) for name, inner in fields))
-    return feature
+    return feature.with_leaves(lambda leaf: leaf.normal())
 
 
 def _peer_name(feature: Feature) -> str:
-    if isinstance(feature, (Text, Json, Bytes)):
+    if feature.is_text or feature.is_json or feature.is_bytes:
         return "Value"
     if isinstance(feature, Array) and feature.dtype is not None:
         return _PEER_ARRAYS.get(len(feature.shape or ()), "Array")
@@ -253,9 +192,9 @@ def _short(feature: Feature) -> str:
 
 def _label(one: Feature, other: Feature) -> str:
     """Return the first label that differs, in words: there may be a million of them."""
-    if not (isinstance(one, ClassLabel) and isinstance(other, ClassLabel)):
+    if one.labels is None or other.labels is None:
         return ""
-    pairs = enumerate(zip_longest(one.names, other.names))
+    pairs = enumerate(zip_longest(one.labels, other.labels))
     number, (there, here) = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
     return f": label {number} is {there!r} there and {here!r} here"
 

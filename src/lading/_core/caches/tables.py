@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,10 +14,10 @@ from lading._core.arrow.casts import first_refused
 from lading._core.arrow.text_checks import is_checked, refuse_bad_values
 from lading._core.caches.columns import stored_column
 from lading._core.caches.layout import Features, schema_of
-from lading._core.caches.videos import wrong_cells
+from lading._core.caches.videos import is_video_cell, wrong_cells
+from lading._core.features.base import Feature
 from lading._core.features.encode import VIDEO_FIELDS
-from lading._core.features.types import Array, Feature, Json, Sequence, Struct, Video, decode
-from lading.errors import DataError, LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
+from lading.errors import LadingError, SchemaMismatch, Unrepresentable, UsageError, errors_at
 
 __all__ = ["Rules", "check_keys", "cut_tables"]
 
@@ -155,24 +153,11 @@ def _check_values(column: Any, feature: Feature) -> None:
 
     Rows are checked while they are encoded; tables are not encoded.
     """
-    match feature:
-        case Sequence(inner):
-            _check_values(pc.list_flatten(column), inner)
-        case Struct(fields):
-            for (_, inner), child in zip(fields, column.flatten(), strict=True):
-                _check_values(child, inner)
-        case Video(storage) if storage != "text":
-            for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+    for leaf, part in feature.leaf_columns(column):
+        if is_video_cell(part.type):
+            for chunk in part.chunks if isinstance(part, pa.ChunkedArray) else [part]:
                 _check_stored_videos(chunk)
-        case Array(dtype, shape) if dtype is not None and shape is not None:
-            _check_sizes(column, dtype, shape)
-        case Array() | Json():
-            try:
-                for value in column.to_pylist():
-                    decode(feature, value)
-            except DataError as error:
-                raise Unrepresentable(f"not a value of this column: {error.message}", expected=str(feature),
-                                      found=error.found) from error  # fmt: skip
+        leaf.check_column(part)
 
 
 def _check_stored_videos(column: pa.StructArray) -> None:
@@ -193,15 +178,3 @@ def _check_stored_videos(column: pa.StructArray) -> None:
         )  # fmt: skip
     for _, error in wrong_cells(column):
         raise Unrepresentable(error.message, expected=error.expected, found=error.found)
-
-
-def _check_sizes(column: Any, dtype: str, shape: tuple[int | None, ...]) -> None:
-    """Raise Unrepresentable if bytes of arrays do not have the length of their shape."""
-    size = math.prod(n for n in shape if n is not None) * np.dtype(dtype).itemsize
-    lengths = pc.unique(pc.binary_length(column)).drop_null().to_numpy(zero_copy_only=False)
-    wrong = lengths[lengths % size != 0 if None in shape else lengths != size]
-    if len(wrong):
-        expected = f"a multiple of {size}" if None in shape else size
-        raise Unrepresentable(
-            "bytes of another length than the arrays of this column have", expected=expected, found=wrong[:8].tolist()
-        )

@@ -6,6 +6,7 @@ knows references, what bytes and JSON mean, and how errors name the place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from lading._core.arrow.json_columns import is_nested_json
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.text_checks import is_utf8
 from lading._core.arrow.views import is_bytes, is_text, join, slices
-from lading._core.features.types import ClassLabel, Json, feature_of
+from lading._core.features.types import feature_of
 from lading.errors import SchemaMismatch, Unrepresentable
 
 __all__ = ["cast_column", "cast_labels", "json_texts", "shown", "text_of_bytes"]
@@ -80,7 +81,7 @@ def _plain_values(column: Any, before: pa.Field, field: pa.Field) -> Any:
     """Return the values of bytes and JSON that a cast to the type of the field takes."""
     if is_bytes(column.type) and not is_bytes(field.type):
         column = cast_column(join(column), field.with_type(_TEXT))
-    if isinstance(feature_of(before), Json) and is_text(column.type):
+    if feature_of(before).is_json and is_text(column.type):
         column = pa.array([_plain_text(text) for text in column.to_pylist()], _TEXT)
     if is_text(field.type) and is_nested_json(column.type):
         column = json_texts(column)
@@ -98,10 +99,10 @@ def _plain_text(text: str | None) -> str | None:
     return value if isinstance(value, str) or value is None else text
 
 
-def cast_labels(texts: Any, label: ClassLabel, kind: pa.DataType) -> tuple[Any, int | None]:
+def cast_labels(texts: Any, labels: Sequence[str], kind: pa.DataType) -> tuple[Any, int | None]:
     """Return the numbers of names of labels in a type, and the first row whose text is no name; None if all are."""
     texts = texts.cast(_TEXT)  # views cannot be looked up
-    numbers = pc.index_in(texts, pa.array(label.names, _TEXT))
+    numbers = pc.index_in(texts, pa.array(labels, _TEXT))
     if numbers.null_count == texts.null_count:
         return numbers.cast(kind), None
     unknown = np.asarray(pc.and_(texts.is_valid(), numbers.is_null()).to_numpy(zero_copy_only=False))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,22 +27,33 @@ from lading._core.arrow.casts import cast, decoded, rebuilt
 from lading._core.arrow.types import arrow_type
 from lading._core.arrow.views import byte_lengths, child_fields, is_bytes, is_text, present, slices, with_child_fields
 from lading._core.features.casts import text_of_bytes
-from lading._core.features.encode import VIDEO_FIELDS
+from lading._core.features.huggingface_types import (
+    ITEM_TYPES,
+    MAX_DIMENSIONS,
+    MAX_ITEMS,
+    MEDIA,
+    NUMBER_TYPES,
+    ArrayType,
+    Form,
+    is_media,
+    keeps_media,
+)
 from lading._core.features.items import is_interleaved_schema
 from lading._core.features.natural import is_media_list, known_feature
 from lading._core.features.types import (
-    NUMBER_TYPES,
+    FEATURE_KEY,
     Array,
     Audio,
     Bytes,
     ClassLabel,
     Feature,
     Image,
-    Json,
     Sequence,
     Struct,
     Video,
     feature_of,
+    is_shape,
+    plain_storage,
     with_feature,
 )
 from lading.errors import BadReference, DataError, LadingError, Unrepresentable, UsageError, errors_at
@@ -51,10 +61,10 @@ from lading.errors import BadReference, DataError, LadingError, Unrepresentable,
 __all__ = [
     "BY_DEFAULT_KEY",
     "HUGGINGFACE_KEY",
+    "from_huggingface",
     "huggingface_batch",
     "huggingface_features",
     "huggingface_schema",
-    "is_media",
     "left_out",
     "may_hold",
     "media_advice",
@@ -72,18 +82,13 @@ BY_DEFAULT_KEY = b"lading.huggingface"
 """Key of the metadata of a schema whose features for datasets lading wrote without being asked."""
 
 _WRAPPED_KEY = b"lading.wrapped"
-_MEDIA = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-_MEDIA_FEATURES = (Image, Audio, Video)
-_MAX_VALUE_BYTES = _MAX_ITEMS = 1 << 31
+_MAX_VALUE_BYTES = 1 << 31
 _MAX_DEPTH = 100
 _PEER_KEYS = b"stable_datasets."
 """Prefix of stable-datasets' metadata of a field."""
 _EXTENSION_KEYS = (b"ARROW:extension:name", b"ARROW:extension:metadata")
 _MARKS = {b"bytes": pa.large_binary(), b"string": pa.string(), b"large_string": pa.large_string()}
 """Metadata of a field: the type of a column before its conversion to one of datasets' types."""
-_ITEM_TYPES = {name: pa.from_numpy_dtype(np.dtype(name)) for name in NUMBER_TYPES}
-"""Item types of the arrays of datasets."""
-_MAX_DIMENSIONS = 5
 _MEDIA_NAMES = ("Image", "Audio", "Video", "Pdf", "Nifti", "Mesh", "BioSequence", "BioStructure")
 """Features that datasets stores as bytes and path."""
 _LISTS = (pa.ListType, pa.LargeListType)
@@ -106,35 +111,6 @@ _AS_ARROW_SAYS = (
 """Types with the same name in datasets and Arrow."""
 
 
-class _ArrayType(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no type information
-    """The type of datasets' arrays of 2 to 5 dimensions, serialised as datasets does.
-
-    Not registered, because datasets registers it.
-
-    Args:
-        shape: extent of each dimension; of the first one it may be None.
-        dtype: numpy's name of the type of the items.
-    """
-
-    def __init__(self, shape: tuple[int | None, ...], dtype: str) -> None:
-        self.shape, self.dtype = shape, dtype
-        storage = arrow_type(dtype)
-        for _ in shape:
-            storage = pa.list_(storage)
-        super().__init__(storage, f"datasets.features.features.Array{len(shape)}DExtensionType")
-
-    def __hash__(self) -> int:
-        return hash((self.shape, self.dtype))
-
-    def __arrow_ext_serialize__(self) -> bytes:
-        return json_text.dumps([list(self.shape), self.dtype]).encode()
-
-    @classmethod
-    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> _ArrayType:
-        shape, dtype = json_text.loads(serialized)
-        return cls(tuple(shape), dtype)
-
-
 def huggingface_features(schema: pa.Schema) -> dict[str, Any]:
     """Return the features in a schema's metadata, by column; nothing if there are none. Raises DataError."""
     text = (schema.metadata or {}).get(HUGGINGFACE_KEY)
@@ -142,6 +118,62 @@ def huggingface_features(schema: pa.Schema) -> dict[str, Any]:
     for step in ("info", "features"):
         spec = spec.get(step) if isinstance(spec, dict) else None
     return spec if isinstance(spec, dict) else {}
+
+
+def from_huggingface(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with the features in Hugging Face's metadata (Image, Audio, Video, ClassLabel, arrays, lists).
+
+    All metadata stay. Columns that the metadata do not name stay as they are.
+
+    Raises:
+        DataError: the metadata are not valid JSON.
+
+    Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`).
+    """
+    specs = huggingface_features(schema)
+    if not specs:
+        return schema
+    return pa.schema([_with_spec(field, specs.get(field.name)) for field in schema], metadata=schema.metadata)
+
+
+def _with_spec(field: pa.Field, spec: Any) -> pa.Field:
+    feature = None if FEATURE_KEY in (field.metadata or {}) else _feature_here(spec, field.type)
+    return field if feature is None else with_feature(field, feature)
+
+
+def _feature_here(spec: Any, kind: pa.DataType) -> Feature | None:
+    """Return the feature; None if the Arrow type already implies it, or does not fit it."""
+    plain = plain_storage(kind)
+    if isinstance(spec, list) and len(spec) == 1:
+        spec = {"_type": "Sequence", "feature": spec[0]}
+    if not isinstance(spec, dict):
+        return None
+    name = spec.get("_type")
+    found: Feature | None = None
+    if name in ("Image", "Audio", "Video") and (pa.types.is_struct(plain) or pa.types.is_binary(plain)):
+        found = _MEDIA[name]
+    elif name == "ClassLabel" and isinstance(spec.get("names"), list) and pa.types.is_integer(plain):
+        names = tuple(map(str, spec["names"]))
+        found = ClassLabel(names) if all(map(json_text.is_unicode, names)) else None
+    elif name in ("Array2D", "Array3D", "Array4D", "Array5D") and pa.types.is_list(plain):
+        found = _array_here(spec.get("dtype"), spec.get("shape"))
+    elif name in ("Sequence", "List", "LargeList") and pa.types.is_list(plain):
+        inner = _feature_here(spec.get("feature"), plain.value_type)
+        found = None if inner is None else Sequence(inner)
+    elif not isinstance(name, str) and pa.types.is_struct(plain):
+        inside = [(child.name, _feature_here(spec.get(child.name), child.type)) for child in plain]
+        known = tuple((name, inner) for name, inner in inside if inner is not None)
+        found = Struct(known) if known else None
+    return found
+
+
+def _array_here(dtype: Any, shape: Any) -> Array | None:
+    """Return the feature of an array; None if it is impossible."""
+    known = isinstance(dtype, str) and dtype in NUMBER_TYPES and is_shape(shape)
+    return Array(dtype, tuple(shape)) if known else None
+
+
+_MEDIA: Mapping[Any, Feature] = {type(each).__name__: each for each in (Image(), Audio(), Video())}
 
 
 def huggingface_schema(schema: pa.Schema) -> pa.Schema:
@@ -176,8 +208,8 @@ def media_schema(schema: pa.Schema) -> pa.Schema:
     and labels, stay as they are.
     """
     features = [known_feature(field) for field in schema]
-    items = [each.feature if isinstance(each, Sequence) else each for each in features]
-    if is_interleaved_schema(schema) or not any(isinstance(each, (*_MEDIA_FEATURES, ClassLabel)) for each in items):
+    items = [each.item or each for each in features]
+    if is_interleaved_schema(schema) or not any(each.is_media or each.labels is not None for each in items):
         return schema
     before = huggingface_features(schema)
     fields, specs = [], {}
@@ -195,10 +227,10 @@ def media_schema(schema: pa.Schema) -> pa.Schema:
 
 def _with_media(kind: pa.DataType, feature: Feature) -> pa.DataType:
     """Return the type with media as datasets stores them; lists of bytes stay lists of bytes."""
-    if isinstance(feature, _MEDIA_FEATURES) and (is_bytes(kind) or is_media(kind)):
-        return _MEDIA
-    if isinstance(feature, Sequence) and is_media_list(kind):
-        return with_child_fields(kind, [kind.value_field.with_type(_with_media(kind.value_type, feature.feature))])
+    if feature.is_media and (is_bytes(kind) or is_media(kind)):
+        return MEDIA
+    if feature.item is not None and is_media_list(kind):
+        return with_child_fields(kind, [kind.value_field.with_type(_with_media(kind.value_type, feature.item))])
     return kind
 
 
@@ -243,7 +275,7 @@ def left_out(schema: pa.Schema) -> list[str]:
 
 
 def _holds_videos(kind: pa.DataType) -> bool:
-    own = _keeps_media(kind) and not is_media(kind)
+    own = keeps_media(kind) and not is_media(kind)
     return own or any(_holds_videos(child.type) for child in child_fields(kind))
 
 
@@ -300,7 +332,7 @@ def _stored_array(spec: dict[str, Any], _depth: int) -> pa.DataType:
     shape = tuple(spec["shape"])
     if len(shape) != int(spec["_type"][len("Array")]) or {*map(type, shape)} - {int, type(None)}:
         raise TypeError
-    return _ArrayType(shape, spec["dtype"])
+    return ArrayType(shape, spec["dtype"])
 
 
 _TEXTS = pa.list_(pa.string())
@@ -308,7 +340,7 @@ _STORED: dict[Any, Callable[[dict[str, Any], int], pa.DataType]] = {
     "Value": _stored_value,
     "ClassLabel": lambda _, __: pa.int64(),
     "Json": lambda _, __: pa.json_(),
-    **dict.fromkeys(_MEDIA_NAMES, lambda _, __: _MEDIA),
+    **dict.fromkeys(_MEDIA_NAMES, lambda _, __: MEDIA),
     **dict.fromkeys(("List", "Sequence"), _stored_list),
     "LargeList": lambda spec, depth: pa.large_list(_stored_type(spec["feature"], depth + 1)),
     **dict.fromkeys(("Array2D", "Array3D", "Array4D", "Array5D"), _stored_array),
@@ -332,9 +364,9 @@ def _refitted(kind: pa.DataType, stored: pa.DataType) -> pa.DataType:
 
     Texts and lists get its offsets, media its types, lists become its arrays.
     """
-    if isinstance(stored, _ArrayType):
+    if isinstance(stored, ArrayType):
         return stored if _refitted(kind, stored.storage_type) == stored.storage_type else kind
-    if (stored == _MEDIA and is_media(kind)) or (kind, stored) == (pa.large_string(), pa.string()):
+    if (stored == MEDIA and is_media(kind)) or (kind, stored) == (pa.large_string(), pa.string()):
         return stored
     pairs = list(zip(child_fields(kind), child_fields(stored), strict=False))
     inner = [child.with_type(_refitted(child.type, other.type)) for child, other in pairs]
@@ -394,7 +426,7 @@ def _with_kind(field: pa.Field, kind: pa.DataType) -> pa.Field:
     """Return the field in a type of datasets, marked if bytes or text become something else."""
     mark = _mark(field.type.value_type if pa.types.is_dictionary(field.type) else field.type, kind)
     metadata = {**(field.metadata or {}), **({} if mark is None else {_WRAPPED_KEY: mark})}
-    if isinstance(kind, _ArrayType):  # a file read without datasets already has the type's name
+    if isinstance(kind, ArrayType):  # a file read without datasets already has the type's name
         metadata = {key: value for key, value in metadata.items() if key not in _EXTENSION_KEYS}
     return field.with_type(kind).with_metadata(metadata or None)
 
@@ -419,7 +451,7 @@ def unwrapped_schema(schema: pa.Schema, *, media: str) -> pa.Schema:
                          found=repr(media))  # fmt: skip
     fields = []
     for field in schema:
-        asked = media == "bytes" and _keeps_media(field.type) and isinstance(feature_of(field), _MEDIA_FEATURES)
+        asked = media == "bytes" and keeps_media(field.type) and feature_of(field).is_media
         fields.append(_of_bytes(field) if asked else field)
     return pa.schema([_unmarked(field) for field in fields], metadata=schema.metadata)
 
@@ -452,10 +484,10 @@ def _may_be_wrapped(kind: pa.DataType) -> bool:
         return True
     inner, depth = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind, 0
     if pa.types.is_fixed_size_list(inner):
-        return inner.list_size > 0 and inner.value_type in _ITEM_TYPES.values()
+        return inner.list_size > 0 and inner.value_type in ITEM_TYPES.values()
     while pa.types.is_list(inner):
         inner, depth = inner.value_type, depth + 1
-    return 0 < depth <= _MAX_DIMENSIONS and inner in _ITEM_TYPES.values()
+    return 0 < depth <= MAX_DIMENSIONS and inner in ITEM_TYPES.values()
 
 
 def unwrapped(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -472,7 +504,7 @@ def unwrapped(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column
     if not _is_wrapped(column.type, kind):
         return rebuilt(column, kind, unwrapped) if _holds_wrapped(column.type, kind) else cast(column, kind)
-    if _keeps_media(column.type):
+    if keeps_media(column.type):
         return _media_bytes(column).cast(kind)
     stored = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
     return _array_bytes(stored).cast(kind) if child_fields(stored.type) else stored.cast(kind)
@@ -545,19 +577,13 @@ def _listed(column: pa.Array) -> tuple[pa.Array, Any]:
     return column.flatten(), np.where(present(column), sizes, 0)
 
 
-def _fitted(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
+def _fitted(kind: pa.DataType, feature: Feature) -> Form:
     """Return the type in which datasets stores such a column, and its feature."""
     types = pa.types
-    found: tuple[pa.DataType, dict[str, Any]]
-    array = _fitted_array(kind, feature)
-    if isinstance(feature, _MEDIA_FEATURES) and (is_bytes(kind) or _keeps_media(kind)):
-        found = _MEDIA, {"_type": type(feature).__name__}
-    elif array is not None:
-        found = array
-    elif isinstance(feature, Json) and (is_bytes(kind) or is_text(kind)):
-        found = pa.json_(), {"_type": "Json"}
-    elif isinstance(feature, ClassLabel) and types.is_integer(kind) and not types.is_uint64(kind):
-        found = pa.int64(), {"names": _label_names(feature), "_type": "ClassLabel"}
+    found: Form
+    own = kind.form if isinstance(kind, ArrayType) else feature.huggingface(kind)
+    if own is not None:
+        found = own
     elif isinstance(kind, pa.JsonType):
         found = kind, {"_type": "Json"}
     elif types.is_dictionary(kind):
@@ -574,52 +600,15 @@ def _fitted(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str,
     return found
 
 
-def _label_names(feature: ClassLabel) -> list[str]:
-    """Return the names of labels, which must differ: datasets refuses repeated names."""
-    names = list(feature.names)
-    if len(set(names)) < len(names):
-        [(repeated, count), *_] = Counter(names).most_common(1)
-        raise Unrepresentable(
-            "labels of datasets have names of their own",
-            expected="each name once",
-            found=f"{repeated!r} {count} times",
-            advice="Rename them, or leave the column out.",
-        )
-    return names
-
-
-def _fitted_array(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]] | None:
-    """Return the type and feature of arrays in bytes or lists; None for other columns.
-
-    Also None for arrays that datasets has no feature for: without a common dtype or shape, with no dimension or more
-    than five, with an extent that varies after the first or is zero (Parquet loses lists of size zero), and of complex
-    numbers.
-    """
-    if isinstance(kind, _ArrayType):
-        return kind, {"shape": list(kind.shape), "dtype": kind.dtype, "_type": f"Array{len(kind.shape)}D"}
-    dtype, shape = (feature.dtype, feature.shape) if isinstance(feature, Array) and is_bytes(kind) else (None, None)
-    if dtype not in _ITEM_TYPES or not shape or len(shape) > _MAX_DIMENSIONS:
-        return None
-    if any(extent is None for extent in shape[1:]) or any(extent is not None and extent < 1 for extent in shape):
-        return None
-    if len(shape) > 1:
-        return _fitted_array(_ArrayType(shape, dtype), feature)
-    length = -1 if shape[0] is None else shape[0]
-    if length >= _MAX_ITEMS:
-        return None
-    spec = {"feature": {"dtype": dtype, "_type": "Value"}, **({} if length < 0 else {"length": length})}
-    return pa.list_(_ITEM_TYPES[dtype], length), {**spec, "_type": "List"}
-
-
-def _fitted_struct(kind: pa.StructType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
-    inner = dict(feature.fields) if isinstance(feature, Struct) else {}
+def _fitted_struct(kind: pa.StructType, feature: Feature) -> Form:
+    inner = dict(feature.children)
     fitted = {child.name: _fitted(child.type, inner.get(child.name) or feature_of(child)) for child in kind}
     fields = [_with_kind(child, fitted[child.name][0]) for child in kind]
     return pa.struct(fields), {name: spec for name, (_, spec) in fitted.items()}
 
 
-def _fitted_list(kind: pa.DataType, feature: Feature) -> tuple[pa.DataType, dict[str, Any]]:
-    item = feature.feature if isinstance(feature, Sequence) else feature_of(kind.value_field)
+def _fitted_list(kind: pa.DataType, feature: Feature) -> Form:
+    item = feature.item or feature_of(kind.value_field)
     inside, spec = _fitted(kind.value_type, item)
     value = _with_kind(kind.value_field, inside)
     if pa.types.is_fixed_size_list(kind):
@@ -691,11 +680,6 @@ _MAY_BE: Mapping[str, Callable[[pa.DataType, Mapping[str, Any]], bool]] = {
 """Functions that test whether a type may have a feature, by the name of the feature's class."""
 
 
-def is_media(kind: pa.DataType) -> bool:
-    """Return whether a type is a struct of `bytes` and `path`."""
-    return bool(pa.types.is_struct(kind) and {child.name for child in kind} == {"bytes", "path"})
-
-
 def media_advice(name: str, kind: pa.DataType) -> str | None:
     """Return the advice for a column of media that a format cannot hold: media with paths can be read as bytes."""
     if is_media(kind):
@@ -706,27 +690,19 @@ def media_advice(name: str, kind: pa.DataType) -> str | None:
     return None
 
 
-def _keeps_media(kind: pa.DataType) -> bool:
-    """Return whether a type is a struct of `bytes` and `path`, or a video struct of stable-datasets."""
-    if is_media(kind):
-        return True
-    names = {child.name for child in kind} if pa.types.is_struct(kind) else set()
-    return names == {*VIDEO_FIELDS}
-
-
 def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Convert values to another type, at any depth: bytes to media and arrays, text to JSON; others are cast."""
     if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(kind):
         column = decoded(column)
     if column.type == kind or (is_bytes(column.type) and is_bytes(kind)):
         found = column
-    elif kind == _MEDIA:
+    elif kind == MEDIA:
         found = _as_media(column)
     elif isinstance(kind, pa.JsonType):
         found = pa.ExtensionArray.from_storage(kind, text_of_bytes(column, pa.string()))
     elif is_bytes(column.type):
         found = _as_arrays(column, kind)
-    elif isinstance(kind, _ArrayType):
+    elif isinstance(kind, ArrayType):
         found = pa.ExtensionArray.from_storage(kind, _as_type(column, kind.storage_type))
     else:
         found = rebuilt(column, kind, _inside)
@@ -749,14 +725,14 @@ def _as_media(column: pa.Array) -> pa.Array:
         raise _elsewhere(column, row, _LOAD).at(row=row)
     path = pa.nulls(len(column), pa.string()) if bare else column.field("path").cast(pa.string())
     parts = [_small(column if bare else column.field("bytes")), path]
-    return pa.StructArray.from_arrays(parts, fields=list(_MEDIA), mask=column.is_null())
+    return pa.StructArray.from_arrays(parts, fields=list(MEDIA), mask=column.is_null())
 
 
 def _as_arrays(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return bytes of arrays as nested lists."""
     shape: tuple[int | None, ...]
-    if isinstance(kind, _ArrayType):
-        item, shape = _ITEM_TYPES[kind.dtype], kind.shape
+    if isinstance(kind, ArrayType):
+        item, shape = ITEM_TYPES[kind.dtype], kind.shape
     else:
         item, shape = kind.value_type, (kind.list_size if pa.types.is_fixed_size_list(kind) else None,)
     dtype = np.dtype(item.to_pandas_dtype()).newbyteorder("<")
@@ -769,8 +745,8 @@ def _as_arrays(column: pa.Array, kind: pa.DataType) -> pa.Array:
         row = int(wrong.argmax())
         raise Unrepresentable("an array of another size than its shape says", row=row,
                               expected=f"{list(shape)} of {dtype}", found=f"{int(sizes[row])} bytes")  # fmt: skip
-    if int(sizes.sum()) // dtype.itemsize >= _MAX_ITEMS:
-        raise Unrepresentable("more items of arrays at once than lists of datasets hold", expected=f"< {_MAX_ITEMS}",
+    if int(sizes.sum()) // dtype.itemsize >= MAX_ITEMS:
+        raise Unrepresentable("more items of arrays at once than lists of datasets hold", expected=f"< {MAX_ITEMS}",
                               advice="Write fewer rows at once.")  # fmt: skip
     numbers = np.frombuffer(b"".join(view for view in slices(column) if view is not None), dtype)
     if pa.types.is_fixed_size_list(kind):
@@ -783,7 +759,7 @@ def _as_arrays(column: pa.Array, kind: pa.DataType) -> pa.Array:
         values = pa.ListArray.from_arrays(pa.array(np.arange(0, len(values) + 1, extent), pa.int32()), values)
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes // (block * dtype.itemsize))])
     lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, mask=column.is_null())
-    return pa.ExtensionArray.from_storage(kind, lists) if isinstance(kind, _ArrayType) else lists.cast(kind)
+    return pa.ExtensionArray.from_storage(kind, lists) if isinstance(kind, ArrayType) else lists.cast(kind)
 
 
 def _small(column: pa.Array) -> pa.Array:

@@ -9,8 +9,9 @@ import numpy as np
 
 from lading._core.features.encode import array_bytes, as_bytes
 from lading._core.features.mds_values import DTYPES, array_head, array_layout, decode_mds, encode_mds, parse_array
+from lading._core.features.npy import npy_layout
 from lading._core.features.stored_values import npy_header
-from lading._core.features.types import Array, decode, npy_layout
+from lading._core.features.types import Array, decode
 from lading.errors import Unrepresentable
 
 __all__ = ["array_encoding", "from_ndarray", "is_npy", "to_ndarray"]

@@ -8,26 +8,29 @@ others → Value). Bytes stay as they are stored. `decode` turns one stored valu
 
 from __future__ import annotations
 
-import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as attribute
-from functools import lru_cache
-from typing import Any, TypeAlias
+from functools import partial
+from itertools import chain
+from typing import Any, ClassVar
 
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
 from lading._core.arrow import json_text
 from lading._core.arrow.references import is_ref
-from lading._core.arrow.types import arrow_type, exact_value
-from lading._core.arrow.views import LIST_TYPES
+from lading._core.arrow.types import arrow_type
+from lading._core.arrow.views import LIST_TYPES, is_bytes, is_text
+from lading._core.features.base import Feature
 from lading._core.features.encode import (
     array_bytes,
     as_bytes,
@@ -38,8 +41,20 @@ from lading._core.features.encode import (
     video_cell,
     video_path,
 )
+from lading._core.features.huggingface_types import ITEM_TYPES, MEDIA, NUMBER_TYPES, Form, array_form, keeps_media
 from lading._core.features.images import image_bytes
 from lading._core.features.mds_values import decode_mds, encode_mds
+from lading._core.features.npy import filled, npy_array
+from lading._core.features.plain_values import (
+    check_texts,
+    listed,
+    number_of,
+    python_types,
+    stored_value,
+    text_of,
+    weight_of_list,
+    weight_of_numbers,
+)
 from lading.errors import DataError, UnknownLabel, Unrepresentable, UsageError, WrongFeature, WrongType, errors_at
 
 __all__ = [
@@ -60,17 +75,16 @@ __all__ = [
     "Text",
     "Value",
     "Video",
+    "check_feature",
     "decode",
     "encode",
     "feature_from",
     "feature_of",
     "fingerprint",
-    "from_huggingface",
+    "is_shape",
     "keeps_files",
     "kind_of_extension",
-    "listed",
-    "npy_layout",
-    "python_types",
+    "plain_storage",
     "refuse_untold",
     "tag_by_extension",
     "with_feature",
@@ -79,66 +93,144 @@ __all__ = [
 FEATURE_KEY = b"lading.feature"
 """Key of a field's metadata: the feature as JSON."""
 
-NUMBER_TYPES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64"),
-)
-"""numpy's names of the number types of arrays, in every format and library that has arrays of one type."""
-
+_BYTES, _TEXTS, _NUMBERED = (frozenset((kind, type(None))) for kind in (bytes, str, int))
+_LISTED = frozenset((list, tuple, type(None)))
 _WORD = re.compile(r"\w*")
 _UNALIASED = ("month_interval", "day_time_interval")
 """Types that pyarrow prints and does not name."""
 
-_NUMBERS = {pa.from_numpy_dtype(np.dtype(name)): name for name in NUMBER_TYPES}
-
-
-class _Stored:
-    __slots__ = ()
-
-    def to_arrow_type(self) -> pa.DataType:
-        """Return the Arrow type of a column that is made for this feature.
-
-        Example:
-            Sequence(Value("int32")).to_arrow_type()  # list<item: int32>
-
-        Raises:
-            WrongFeature: values of the feature can only be read.
-
-        Source: stable-datasets b20399a (schema.py).
-        """
-        match self:
-            case Video("text") | Json() | Text():
-                return pa.string()
-            case Image() | Audio() | Video() | Array() | Bytes():
-                return pa.large_binary()
-            case ClassLabel():
-                return pa.int64()
-            case Value(dtype):
-                return arrow_type(dtype)
-            case Sequence(inner):
-                return pa.list_(inner.to_arrow_type())
-            case Struct(fields):
-                return pa.struct([(name, inner.to_arrow_type()) for name, inner in fields])
-        raise WrongFeature("columns of this feature can only be read", found=str(self))
+_NUMBERS = {kind: name for name, kind in ITEM_TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Bytes(_Stored):
+class Bytes(Feature):
     """Bytes without further meaning."""
 
+    is_bytes: ClassVar[bool] = True
+
+    @property
+    def unchanged(self) -> frozenset[type]:
+        """Return the types of Python values that are stored unchanged."""
+        return _BYTES
+
+    def to_arrow_type(self) -> pa.DataType:
+        """Return the Arrow type of a column that is made for this feature."""
+        return pa.large_binary()
+
+    def encode(self, value: Any, _assets: str | None, /) -> bytes:
+        """Return what a column stores for a value that is not None."""
+        return as_bytes(value)
+
+    def weigher(self) -> Callable[[Any], int]:
+        """Return the function from an encoded value to its approximate bytes."""
+        return len
+
+
+class _Decoded(Feature):
+    __slots__ = ()
+
+    def check_column(self, column: Any) -> None:
+        """Raise Unrepresentable for a value that cannot be decoded."""
+        try:
+            for value in column.to_pylist():
+                decode(self, value)
+        except DataError as error:
+            raise Unrepresentable(f"not a value of this column: {error.message}", expected=str(self),
+                                  found=error.found) from error  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
-class Text(_Stored):
+class Text(Feature):
     """A string, or its UTF-8 bytes."""
 
+    is_text: ClassVar[bool] = True
+
+    @property
+    def unchanged(self) -> frozenset[type]:
+        """Return the types of Python values that are stored unchanged."""
+        return _TEXTS
+
+    @property
+    def may_change(self) -> bool:
+        """Return whether values may be mutable objects, or files that disappear."""
+        return False
+
+    def to_arrow_type(self) -> pa.DataType:
+        """Return the Arrow type of a column that is made for this feature."""
+        return pa.string()
+
+    def natural_type(self) -> pa.DataType:
+        """Return the type in which formats with types store its bytes."""
+        return pa.string()
+
+    def encode(self, value: Any, _assets: str | None, /) -> str:
+        """Return what a column stores for a value that is not None."""
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            value = text_of(bytes(value))
+        if not isinstance(value, str):
+            raise WrongType("this column holds text", expected="str", found=f"{type(value).__name__} {value!r:.80}")
+        return value
+
+    def decode(self, value: Any) -> Any:
+        """Return the Python value of a stored value."""
+        return text_of(value)
+
+    def weigher(self) -> Callable[[Any], int]:
+        """Return the function from an encoded value to its approximate bytes."""
+        return len
+
 
 @dataclass(frozen=True, slots=True)
-class Json(_Stored):
+class Json(_Decoded):
     """A JSON text in UTF-8. Two spellings of one value are equal."""
 
+    is_json: ClassVar[bool] = True
+
+    def to_arrow_type(self) -> pa.DataType:
+        """Return the Arrow type of a column that is made for this feature."""
+        return pa.string()
+
+    def natural_type(self) -> pa.DataType:
+        """Return the type in which formats with types store its bytes."""
+        return pa.string()
+
+    def huggingface(self, kind: pa.DataType) -> Form | None:
+        """Return the form of a column of this type in datasets."""
+        return (pa.json_(), {"_type": "Json"}) if is_bytes(kind) or is_text(kind) else None
+
+    def encode(self, value: Any, _assets: str | None, /) -> str:
+        """Return what a column stores for a value that is not None."""
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            return json_text.dumps(value)
+        json_text.loads(value)
+        return str(text_of(bytes(value)))
+
+    def decode(self, value: Any) -> Any:
+        """Return the Python value of a stored value."""
+        return json_text.loads(value) if isinstance(value, (str, bytes, memoryview)) else value
+
+
+class _Media(Feature):
+    __slots__ = ()
+
+    is_media: ClassVar[bool] = True
+    is_costly: ClassVar[bool] = True
+
+    def to_arrow_type(self) -> pa.DataType:
+        """Return the Arrow type of a column that is made for this feature."""
+        return pa.large_binary()
+
+    def huggingface(self, kind: pa.DataType) -> Form | None:
+        """Return the form of a column of this type in datasets."""
+        return (MEDIA, {"_type": type(self).__name__}) if is_bytes(kind) or keeps_media(kind) else None
+
+    def decode(self, value: Any) -> Any:
+        """Return the Python value of a stored value."""
+        return value["bytes"] if isinstance(value, dict) and value.get("bytes") is not None else value
+
 
 @dataclass(frozen=True, slots=True)
-class Image(_Stored):
+class Image(_Media):
     """An encoded image: the bytes of a file, or Hugging Face's `struct<bytes, path>`.
 
     Attributes:
@@ -148,14 +240,48 @@ class Image(_Stored):
 
     encode_format: str | None = None
 
+    @property
+    def unchanged(self) -> frozenset[type]:
+        """Return the types of Python values that are stored unchanged."""
+        return _BYTES
+
+    def check(self) -> None:
+        """Raise UsageError if no column can be made for this feature."""
+        check_texts([self.encode_format or "PNG"], "format of an image")
+
+    def spec(self) -> dict[str, Any]:
+        """Return the feature as JSON."""
+        return {"kind": "image", **({} if self.encode_format is None else {"encode_format": self.encode_format})}
+
+    def encode(self, value: Any, _assets: str | None, /) -> bytes:
+        """Return what a column stores for a value that is not None."""
+        return image_bytes(value, self.encode_format)
+
+    def weigher(self) -> Callable[[Any], int]:
+        """Return the function from an encoded value to its approximate bytes."""
+        return len
+
 
 @dataclass(frozen=True, slots=True)
-class Audio(_Stored):
+class Audio(_Media):
     """Encoded audio, stored as an image is."""
 
+    @property
+    def unchanged(self) -> frozenset[type]:
+        """Return the types of Python values that are stored unchanged."""
+        return _BYTES
+
+    def encode(self, value: Any, _assets: str | None, /) -> bytes:
+        """Return what a column stores for a value that is not None."""
+        return media_bytes(value)
+
+    def weigher(self) -> Callable[[Any], int]:
+        """Return the function from an encoded value to its approximate bytes."""
+        return len
+
 
 @dataclass(frozen=True, slots=True)
-class Video(_Stored):
+class Video(_Media):
     """An encoded video, stored as an image is, or in a struct of `_core.features.encode.VIDEO_FIELDS`.
 
     Attributes:
@@ -165,9 +291,39 @@ class Video(_Stored):
 
     storage: str = "bytes"
 
+    @property
+    def is_path(self) -> bool:
+        """Return whether a column has the path alone, as text."""
+        return self.storage == "text"
+
+    def normal(self) -> Feature:
+        """Return text for paths."""
+        return Text() if self.is_path else self
+
+    def to_arrow_type(self) -> pa.DataType:
+        """Return the Arrow type of a column that is made for this feature."""
+        return pa.string() if self.is_path else pa.large_binary()
+
+    def check(self) -> None:
+        """Raise UsageError if no column can be made for this feature."""
+        if self.storage not in ("bytes", "path", "text"):
+            raise UsageError("unknown storage of videos", expected="bytes, path or text", found=repr(self.storage))
+
+    def spec(self) -> dict[str, Any]:
+        """Return the feature as JSON."""
+        return {"kind": "video", **({} if self.storage == "bytes" else {"storage": self.storage})}
+
+    def encode(self, value: Any, assets: str | None, /) -> dict[str, Any] | str:
+        """Return what a column stores for a value that is not None."""
+        if self.is_path:
+            return video_path(value)
+        if self.storage == "path" and assets is None:
+            raise UsageError("a video that is kept as a file needs a folder for it", expected="assets=")
+        return video_cell(value, assets if self.storage == "path" else None)
+
 
 @dataclass(frozen=True, slots=True)
-class Array(_Stored):
+class Array(_Decoded):
     """A dense array.
 
     Attributes:
@@ -179,12 +335,88 @@ class Array(_Stored):
     dtype: str | None = None
     shape: tuple[int | None, ...] | None = None
 
+    is_array: ClassVar[bool] = True
+    is_costly: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         if self.dtype is not None:
             object.__setattr__(self, "dtype", _dtype_name(self.dtype))
         if self.shape is not None:
             shape = tuple(extent if extent is None else operator.index(extent) for extent in self.shape)
             object.__setattr__(self, "shape", shape)
+
+    def to_arrow_type(self) -> pa.DataType:
+        """Return the Arrow type of a column that is made for this feature."""
+        return pa.large_binary()
+
+    def huggingface(self, kind: pa.DataType) -> Form | None:
+        """Return the form of a column of this type in datasets."""
+        return array_form(self.dtype, self.shape) if is_bytes(kind) else None
+
+    def check(self) -> None:
+        """Raise UsageError if no column can be made for this feature."""
+        _check_array(self.dtype, self.shape)
+        refuse_untold(self)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the feature as JSON."""
+        return {"kind": "array", "dtype": self.dtype, "shape": self.shape}
+
+    def check_column(self, column: Any) -> None:
+        """Raise Unrepresentable for bytes of another length than the shape requires."""
+        if self.dtype is None or self.shape is None:
+            _Decoded.check_column(self, column)
+            return
+        size = math.prod(n for n in self.shape if n is not None) * np.dtype(self.dtype).itemsize
+        lengths = pc.unique(pc.binary_length(column)).drop_null().to_numpy(zero_copy_only=False)
+        wrong = lengths[lengths % size != 0 if None in self.shape else lengths != size]
+        if len(wrong):
+            raise Unrepresentable(
+                "bytes of another length than the arrays of this column have",
+                expected=f"a multiple of {size}" if None in self.shape else size, found=wrong[:8].tolist(),
+            )  # fmt: skip
+
+    def encode(self, value: Any, _assets: str | None, /) -> bytes:
+        """Return what a column stores for a value that is not None."""
+        if self.dtype is None or self.shape is None:
+            return npy_bytes(value, self.dtype, self.shape)
+        refuse_untold(self)
+        return array_bytes(value, self.dtype, self.shape)
+
+    def decode(self, value: Any) -> NDArray[Any]:
+        """Return the Python value of a stored value."""
+        shape = [-1 if extent is None else extent for extent in self.shape or ()]
+        if not isinstance(value, (bytes, memoryview)):
+            return self._of_items(value, shape)
+        if self.dtype is None or self.shape is None:
+            return self._expected(npy_array(memoryview(value)))
+        kind = np.dtype(self.dtype).newbyteorder("<")
+        known = math.prod(extent for extent in shape if extent >= 0) * kind.itemsize
+        if -1 in shape and known:
+            shape[shape.index(-1)] = len(value) // known
+        return filled(kind, tuple(shape), memoryview(value))
+
+    def _of_items(self, value: Any, shape: list[int]) -> NDArray[Any]:
+        try:
+            array = np.asarray(value, self.dtype)
+        except (ValueError, TypeError, OverflowError):
+            raise DataError(
+                "not an array, although the column's feature says so", expected=str(self), found=type(value).__name__
+            ) from None
+        if -1 in shape and not array.size and _begins(shape, array.shape):
+            # No items: after a dimension of size zero, lists do not show further dimensions.
+            shape = [*array.shape, *(max(extent, 0) for extent in shape[array.ndim :])]
+        whole = shape and -1 not in shape and array.size == math.prod(shape)
+        return array.reshape(shape) if whole else array
+
+    def _expected(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return an array of a `.npy` file, if it matches the feature."""
+        dtype = array.dtype.newbyteorder("=")
+        same = self.shape is None or has_shape(array, self.shape)
+        if not same or (self.dtype is not None and np.dtype(self.dtype) != dtype):
+            raise DataError("another array than the column's feature says", expected=str(self),
+                            found=f"{dtype} of {array.shape}")  # fmt: skip
+        return array
 
 
 def _dtype_name(dtype: Any) -> str:
@@ -202,6 +434,20 @@ def _number_type(name: str) -> np.dtype[Any] | None:
     except (TypeError, ValueError):
         return None
     return kind if kind is not None and kind.kind in _NUMBER_KINDS else None
+
+
+def _check_array(dtype: str | None, shape: tuple[int | None, ...] | None) -> None:
+    try:
+        known = dtype is None or np.dtype(dtype).kind in "biufc"
+    except TypeError:
+        known = False
+    if not known:
+        raise UsageError("not a dtype of an array", expected="a name of numpy's, such as float32", found=repr(dtype))
+    for extent in shape or ():
+        if extent is not None and not (isinstance(extent, int) and 0 <= extent < _MOST_ITEMS):
+            raise UsageError(
+                "not a shape of an array", expected="whole numbers, one of them perhaps None", found=str(shape)
+            )
 
 
 class _ThreeDimensions(type):
@@ -227,8 +473,18 @@ class Array3D(metaclass=_ThreeDimensions):
         return feature
 
 
+class _Scalar(Feature):
+    __slots__ = ()
+
+    is_scalar: ClassVar[bool] = True
+
+    def decode(self, value: Any) -> Any:
+        """Return the Python value of a stored value."""
+        return number_of("int64", value)
+
+
 @dataclass(frozen=True, slots=True, init=False)
-class ClassLabel(_Stored):
+class ClassLabel(_Scalar):
     """A whole number that is the index of a name, from 0. Other numbers are kept.
 
     Example:
@@ -248,6 +504,11 @@ class ClassLabel(_Stored):
     names: tuple[str, ...]
     numbers: Mapping[str, int] = attribute(init=False, repr=False, compare=False, hash=False)
 
+    @property
+    def unchanged(self) -> frozenset[type]:
+        """Return the types of Python values that are stored unchanged."""
+        return _NUMBERED
+
     def __init__(self, names: Iterable[str] | None = None, num_classes: int | None = None) -> None:
         if names is None and num_classes is None:
             raise UsageError("a ClassLabel needs classes", expected="names or num_classes")
@@ -259,6 +520,16 @@ class ClassLabel(_Stored):
     def num_classes(self) -> int:
         """Return the number of names."""
         return len(self.names)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the names."""
+        return self.names
+
+    @property
+    def may_change(self) -> bool:
+        """Return whether values may be mutable objects, or files that disappear."""
+        return False
 
     def str2int(self, name: str) -> int:
         """Return the number of a name. Raises UnknownLabel."""
@@ -277,9 +548,51 @@ class ClassLabel(_Stored):
     def _listed(self) -> str:
         return f"one of {', '.join(map(str, self.names[:_MOST_NAMES]))}{', …' if len(self.names) > _MOST_NAMES else ''}"
 
+    def to_arrow_type(self) -> pa.DataType:
+        """Return the Arrow type of a column that is made for this feature."""
+        return pa.int64()
+
+    def huggingface(self, kind: pa.DataType) -> Form | None:
+        """Return the form of labels. Raises Unrepresentable for repeated names, which datasets refuses."""
+        if not pa.types.is_integer(kind) or pa.types.is_uint64(kind):
+            return None
+        if len(set(self.names)) < len(self.names):
+            [(repeated, count), *_] = Counter(self.names).most_common(1)
+            raise Unrepresentable(
+                "labels of datasets have names of their own",
+                expected="each name once",
+                found=f"{repeated!r} {count} times",
+                advice="Rename them, or leave the column out.",
+            )
+        return pa.int64(), {"names": list(self.names), "_type": "ClassLabel"}
+
+    def check(self) -> None:
+        """Raise UsageError if no column can be made for this feature."""
+        check_texts(self.names, "name of a label", twice=True)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the feature as JSON."""
+        return {"kind": "class_label", "names": self.names}
+
+    def encode(self, value: Any, _assets: str | None, /) -> int | None:
+        """Return what a column stores for a value that is not None."""
+        value = plain_item(value)
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return self.str2int(value)
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise WrongType("not a label of this column", expected="a whole number or a name", found=repr(value))
+        return value
+
+    def weigher(self) -> None:
+        """Return None: numbers do not matter."""
+
 
 @dataclass(frozen=True, slots=True)
-class Value(_Stored):
+class Value(_Scalar):
     """A plain value of an Arrow type, by Arrow's name without storage variants. Bytes hold it as decimal text.
 
     Raises:
@@ -296,9 +609,56 @@ class Value(_Stored):
         if _WORD.fullmatch(self.dtype) and self.dtype not in _UNALIASED:  # others, as of structs, are Arrow's text
             arrow_type(self.dtype)
 
+    @property
+    def may_change(self) -> bool:
+        """Return whether values may be mutable objects, or files that disappear."""
+        return "binary" in self.dtype
+
+    @property
+    def unchanged(self) -> frozenset[type]:
+        """Return the types of Python values that are stored unchanged, whatever they hold."""
+        return _BYTES if self.may_change else frozenset((type(None),))
+
+    def normal(self) -> Feature:
+        """Return the feature that the Arrow type suggests."""
+        return feature_of(pa.field("", arrow_type(self.dtype)))
+
+    def to_arrow_type(self) -> pa.DataType:
+        """Return the Arrow type of a column that is made for this feature."""
+        return arrow_type(self.dtype)
+
+    def natural_type(self) -> pa.DataType | None:
+        """Return the type in which formats with types store its bytes."""
+        return pa.int64() if self.dtype == "int64" else None
+
+    def check(self) -> None:
+        """Raise UsageError if no column can be made for this feature."""
+        check_texts([self.dtype], "type of a value")
+
+    def spec(self) -> dict[str, Any]:
+        """Return the feature as JSON."""
+        return {"kind": "value", "dtype": self.dtype}
+
+    def encode(self, value: Any, _assets: str | None, /) -> Any:
+        """Return what a column stores for a value that is not None."""
+        return stored_value(self.dtype, value)
+
+    def decode(self, value: Any) -> Any:
+        """Return the Python value of a stored value."""
+        return number_of(self.dtype, value)
+
+    def stores_unchanged(self, values: list[Any]) -> bool:
+        """Return whether a column stores all of these values unchanged."""
+        known = python_types(self.dtype)
+        return bool(known) and {*known, type(None)}.issuperset(map(type, values))
+
+    def weigher(self) -> Callable[[Any], int] | None:
+        """Return the function from an encoded value to its approximate bytes."""
+        return len if python_types(self.dtype) in ((str,), (bytes,)) else None
+
 
 @dataclass(frozen=True, slots=True)
-class Encoded(_Stored):
+class Encoded(Feature):
     """A value in an encoding of MosaicML's MDS (`_core.features.mds_values`).
 
     Attributes:
@@ -307,21 +667,104 @@ class Encoded(_Stored):
 
     encoding: str
 
+    def spec(self) -> dict[str, Any]:
+        """Return the feature as JSON."""
+        return {"kind": "encoded", "encoding": self.encoding}
+
+    def encode(self, value: Any, _assets: str | None, /) -> Any:
+        """Return what a column stores for a value that is not None."""
+        return encode_mds(self.encoding, value)
+
+    def decode(self, value: Any) -> Any:
+        """Return the Python value of a stored value."""
+        return decode_mds(self.encoding, value)
+
+    def unpickle(self, value: Any) -> Any:
+        """Return the Python value of a stored value, which may be a pickle."""
+        return decode_mds(self.encoding, value, allow_pickle=True)
+
 
 @dataclass(frozen=True, slots=True)
-class Place(_Stored):
+class Place(Feature):
     """Position of bytes in the file that was read: kept, but not content, so it does not count in a digest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence(_Stored):
+class Sequence(Feature):
     """A list of one feature."""
 
     feature: Feature
 
+    @property
+    def item(self) -> Feature:
+        """Return the feature of the items."""
+        return self.feature
+
+    def leaves(self) -> Iterator[Feature]:
+        """Yield the features at the bottom of its lists and structs."""
+        yield from self.feature.leaves()
+
+    def leaf_values(self, value: Any, name: str) -> Iterator[tuple[str, Feature, Any]]:
+        """Yield the values inside a stored value that are not None, with feature and name of the field."""
+        if not isinstance(value, list):
+            yield from Feature.leaf_values(self, value, name)
+            return
+        for item in value:
+            yield from self.feature.leaf_values(item, name)
+
+    def changed(self, value: Any, change: Callable[[Feature, Any], Any]) -> Any:
+        """Return a value with a function applied to its values at the bottom of lists and structs."""
+        return [self.feature.changed(item, change) for item in value] if isinstance(value, list) else value
+
+    def with_leaves(self, change: Callable[[Feature], Feature]) -> Feature:
+        """Return the feature with a function applied to the features at the bottom."""
+        return Sequence(self.feature.with_leaves(change))
+
+    def typed(self, leaf_type: Callable[[Feature], pa.DataType]) -> pa.DataType:
+        """Return the type of a column, by a function that gives the types at the bottom."""
+        return pa.list_(self.feature.typed(leaf_type))
+
+    def to_arrow_type(self) -> pa.DataType:
+        """Return the Arrow type of a column that is made for this feature."""
+        return pa.list_(self.feature.to_arrow_type())
+
+    def check(self) -> None:
+        """Raise UsageError if no column can be made for this feature."""
+        check_feature(self.feature)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the feature as JSON."""
+        return {"kind": "sequence", "feature": self.feature.spec()}
+
+    def encode(self, value: Any, assets: str | None, /) -> list[Any]:
+        """Return what a column stores for a value that is not None."""
+        return [encode(self.feature, item, assets=assets) for item in listed(value)]
+
+    def decode(self, value: Any) -> list[Any]:
+        """Return the Python value of a stored value."""
+        if not isinstance(value, list):
+            raise DataError("not a list, although the column's feature says so", found=type(value).__name__)
+        return [decode(self.feature, item) for item in value]
+
+    def leaf_columns(self, column: Any) -> Iterator[tuple[Feature, Any]]:
+        """Yield the columns inside the lists."""
+        yield from self.feature.leaf_columns(pc.list_flatten(column))
+
+    def stores_unchanged(self, values: list[Any]) -> bool:
+        """Return whether a column stores all of these values unchanged."""
+        # Not lists of lists, which pyarrow would make of texts.
+        if not _LISTED.issuperset(map(type, values)) or not isinstance(self.feature, (Text, Value)):
+            return False
+        return self.feature.stores_unchanged(list(chain.from_iterable(filter(None, values))))
+
+    def weigher(self) -> Callable[[Any], int]:
+        """Return the function from an encoded value to its approximate bytes."""
+        weigh = self.feature.weigher()
+        return weight_of_numbers if weigh is None else partial(weight_of_list, weigh)
+
 
 @dataclass(frozen=True, slots=True)
-class Struct(_Stored):
+class Struct(Feature):
     """A struct with fields that have features.
 
     Attributes:
@@ -333,11 +776,71 @@ class Struct(_Stored):
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", tuple((name, feature) for name, feature in self.fields))
 
+    @property
+    def children(self) -> tuple[tuple[str, Feature], ...]:
+        """Return the fields."""
+        return self.fields
 
-Feature: TypeAlias = (
-    Bytes | Text | Json | Image | Audio | Video | Array | ClassLabel | Encoded | Value | Place | Sequence | Struct
-)
-"""The logical type of a column."""
+    def leaves(self) -> Iterator[Feature]:
+        """Yield the features at the bottom of its lists and structs."""
+        for _, inner in self.fields:
+            yield from inner.leaves()
+
+    def leaf_values(self, value: Any, name: str) -> Iterator[tuple[str, Feature, Any]]:
+        """Yield the values inside a stored value that are not None, with feature and name of the field."""
+        if not isinstance(value, dict):
+            yield from Feature.leaf_values(self, value, name)
+            return
+        for child, inner in self.fields:
+            yield from inner.leaf_values(value.get(child), child)
+
+    def changed(self, value: Any, change: Callable[[Feature, Any], Any]) -> Any:
+        """Return a value with a function applied to its values at the bottom of lists and structs."""
+        if not isinstance(value, dict):
+            return value
+        return value | {name: inner.changed(value[name], change) for name, inner in self.fields if name in value}
+
+    def with_leaves(self, change: Callable[[Feature], Feature]) -> Feature:
+        """Return the feature with a function applied to the features at the bottom."""
+        return Struct(tuple((name, inner.with_leaves(change)) for name, inner in self.fields))
+
+    def typed(self, leaf_type: Callable[[Feature], pa.DataType]) -> pa.DataType:
+        """Return the type of a column, by a function that gives the types at the bottom."""
+        return pa.struct([(name, inner.typed(leaf_type)) for name, inner in self.fields])
+
+    def to_arrow_type(self) -> pa.DataType:
+        """Return the Arrow type of a column that is made for this feature."""
+        return pa.struct([(name, inner.to_arrow_type()) for name, inner in self.fields])
+
+    def check(self) -> None:
+        """Raise UsageError if no column can be made for this feature."""
+        check_texts([name for name, _ in self.fields], "name of a field")
+        for _, inner in self.fields:
+            check_feature(inner)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the feature as JSON."""
+        return {"kind": "struct", "fields": [[name, inner.spec()] for name, inner in self.fields]}
+
+    def leaf_columns(self, column: Any) -> Iterator[tuple[Feature, Any]]:
+        """Yield the columns inside the structs."""
+        for (_, inner), child in zip(self.fields, column.flatten(), strict=True):
+            yield from inner.leaf_columns(child)
+
+    def encode(self, value: Any, assets: str | None, /) -> dict[str, Any]:
+        """Return what a column stores for a value that is not None."""
+        fields = dict(self.fields)
+        if not isinstance(value, Mapping) or value.keys() != fields.keys():
+            found = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
+            raise WrongType("this column holds dicts", expected=f"the keys {sorted(fields)}", found=found)
+        return {name: encode(inner, value[name], assets=assets) for name, inner in fields.items()}
+
+    def decode(self, value: Any) -> Any:
+        """Return the Python value of a stored value."""
+        if not isinstance(value, dict):
+            raise DataError("not a struct, although the column's feature says so", found=type(value).__name__)
+        return {**value, **{name: decode(inner, value[name]) for name, inner in self.fields if name in value}}
+
 
 _PLAIN: dict[str, Feature] = {
     "bytes": Bytes(),
@@ -434,7 +937,7 @@ def kind_of_extension(name: str) -> type | None:
 def _natural(kind: pa.DataType) -> Feature:
     if isinstance(kind, pa.FixedShapeTensorType) and kind.value_type in _NUMBERS:
         return Array(_NUMBERS[kind.value_type], tuple(kind.shape))
-    plain = _plain(kind)
+    plain = plain_storage(kind)
     if isinstance(plain, pa.JsonType):
         return Json()
     if pa.types.is_list(plain):
@@ -463,7 +966,7 @@ _VARIANTS = {
 }
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def plain_storage(kind: pa.DataType) -> pa.DataType:
     """Return the type without storage variants: large, view, dictionary, fixed size, extension.
 
     JSON stays: its storage type, text, has another meaning.
@@ -474,41 +977,19 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.BaseExtensionType) and not is_ref(kind):
         kind = kind.storage_type
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return _plain(kind.value_type)
+        return plain_storage(kind.value_type)
     if isinstance(kind, LIST_TYPES):
         inner = kind.value_field
-        return pa.list_(pa.field("item", _plain(inner.type), metadata=inner.metadata))
+        return pa.list_(pa.field("item", plain_storage(inner.type), metadata=inner.metadata))
     if types.is_struct(kind):
-        return pa.struct([pa.field(child.name, _plain(child.type), metadata=child.metadata) for child in kind])
+        return pa.struct([pa.field(child.name, plain_storage(child.type), metadata=child.metadata) for child in kind])
     if types.is_fixed_size_binary(kind) or is_ref(kind):
         return pa.binary()
     return _VARIANTS.get(kind, kind)
 
 
-def _to_json(feature: Feature) -> dict[str, Any]:
-    spec: dict[str, Any] = {}
-    match feature:
-        case Array(dtype, shape):
-            spec = {"dtype": dtype, "shape": shape}
-        case ClassLabel(names):
-            spec = {"kind": "class_label", "names": names}
-        case Value(dtype):
-            spec = {"dtype": dtype}
-        case Image(encode_format) if feature != Image():
-            spec = {"encode_format": encode_format}
-        case Video(storage) if feature != Video():
-            spec = {"storage": storage}
-        case Encoded(encoding):
-            spec = {"encoding": encoding}
-        case Sequence(inner):
-            spec = {"feature": _to_json(inner)}
-        case Struct(children):
-            spec = {"fields": [[name, _to_json(inner)] for name, inner in children]}
-    return {"kind": type(feature).__name__.lower(), **spec}
-
-
 def _to_text(feature: Feature) -> bytes:
-    return orjson.dumps(_to_json(feature), option=orjson.OPT_SORT_KEYS)
+    return orjson.dumps(feature.spec(), option=orjson.OPT_SORT_KEYS)
 
 
 def _from_json(spec: Mapping[str, Any], depth: int = 0) -> Feature:
@@ -523,12 +1004,12 @@ def _array_from(spec: Mapping[str, Any], _depth: int) -> Feature:
     # The bytes of objects would be addresses; those of texts would not be letters.
     if dtype is not None and _number_type(_text_of(dtype)) is None:
         raise ValueError
-    if shape is not None and not _is_shape(shape):
+    if shape is not None and not is_shape(shape):
         raise ValueError
     return Array(dtype, None if shape is None else tuple(shape))
 
 
-def _is_shape(spec: Any) -> bool:
+def is_shape(spec: Any) -> bool:
     """Return whether this is a list of extents that numpy accepts."""
     extents = isinstance(spec, list) and len(spec) <= _MOST_DIMENSIONS
     return extents and all(extent is None or (type(extent) is int and 0 <= extent < _MOST_ITEMS) for extent in spec)
@@ -573,7 +1054,7 @@ def fingerprint(schema: pa.Schema) -> str:
     """
     rows = []
     for field in schema:
-        plain = _plain(field.type)
+        plain = plain_storage(field.type)
         stored = "bytes" if plain in (pa.string(), pa.binary()) else str(plain)
         rows.append([field.name, stored, _as_written(field)])
     rows.sort(key=lambda row: str(row[0]))
@@ -583,76 +1064,10 @@ def fingerprint(schema: pa.Schema) -> str:
 def _as_written(field: pa.Field) -> dict[str, Any]:
     """Return the feature of a field as JSON, with its dtype as written: manifests of older versions use other names."""
     feature = feature_of(field)
-    spec = _to_json(feature)
-    if isinstance(feature, Array) and FEATURE_KEY in (field.metadata or {}):
+    spec = feature.spec()
+    if feature.is_array and FEATURE_KEY in (field.metadata or {}):
         spec["dtype"] = orjson.loads(field.metadata[FEATURE_KEY])["dtype"]
     return spec
-
-
-def from_huggingface(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with the features in Hugging Face's metadata (Image, Audio, Video, ClassLabel, arrays, lists).
-
-    All metadata stay. Columns that the metadata do not name stay as they are.
-
-    Raises:
-        DataError: the metadata are not valid JSON.
-
-    Source: datasets 5.2.0 features/features.py (`Features.arrow_schema`).
-    """
-    text = (schema.metadata or {}).get(b"huggingface")
-    spec = json_text.loads(text) if text is not None else None
-    for step in ("info", "features"):
-        spec = spec.get(step) if isinstance(spec, dict) else None
-    if not isinstance(spec, dict):
-        return schema
-    return pa.schema([_with_spec(field, spec.get(field.name)) for field in schema], metadata=schema.metadata)
-
-
-def _with_spec(field: pa.Field, spec: Any) -> pa.Field:
-    feature = None if FEATURE_KEY in (field.metadata or {}) else _huggingface_feature(spec, field.type)
-    return field if feature is None else with_feature(field, feature)
-
-
-def _huggingface_feature(spec: Any, kind: pa.DataType) -> Feature | None:
-    """Return the feature; None if the Arrow type already implies it, or does not fit it."""
-    plain = _plain(kind)
-    if isinstance(spec, list) and len(spec) == 1:
-        spec = {"_type": "Sequence", "feature": spec[0]}
-    if not isinstance(spec, dict):
-        return None
-    name = spec.get("_type")
-    found: Feature | None = None
-    if name in ("Image", "Audio", "Video") and (pa.types.is_struct(plain) or pa.types.is_binary(plain)):
-        found = _PLAIN[name.lower()]
-    elif name == "ClassLabel" and isinstance(spec.get("names"), list) and pa.types.is_integer(plain):
-        names = tuple(map(str, spec["names"]))
-        found = ClassLabel(names) if all(map(json_text.is_unicode, names)) else None
-    elif name in ("Array2D", "Array3D", "Array4D", "Array5D") and pa.types.is_list(plain):
-        found = _huggingface_array(spec.get("dtype"), spec.get("shape"))
-    elif name in ("Sequence", "List", "LargeList") and pa.types.is_list(plain):
-        inner = _huggingface_feature(spec.get("feature"), plain.value_type)
-        found = None if inner is None else Sequence(inner)
-    elif not isinstance(name, str) and pa.types.is_struct(plain):
-        inside = [(child.name, _huggingface_feature(spec.get(child.name), child.type)) for child in plain]
-        known = tuple((name, inner) for name, inner in inside if inner is not None)
-        found = Struct(known) if known else None
-    return found
-
-
-def _huggingface_array(dtype: Any, shape: Any) -> Array | None:
-    """Return the feature of an array; None if it is impossible."""
-    known = isinstance(dtype, str) and dtype in NUMBER_TYPES and _is_shape(shape)
-    return Array(dtype, tuple(shape)) if known else None
-
-
-def keeps_files(feature: Feature) -> bool:
-    """Return whether videos of a cache column, inside lists and structs too, are in external files."""
-    match feature:
-        case Sequence(inner):
-            return keeps_files(inner)
-        case Struct(fields):
-            return any(keeps_files(inner) for _, inner in fields)
-    return feature == Video("path")
 
 
 def encode(feature: Feature, value: Any, *, assets: str | None = None) -> Any:
@@ -676,160 +1091,9 @@ def encode(feature: Feature, value: Any, *, assets: str | None = None) -> Any:
     """
     if value is None:
         return None
-    encoder = _ENCODERS.get(type(feature))
-    if encoder is None:
+    if not isinstance(feature, Feature):
         raise WrongFeature("values of this feature are not made of Python values", found=type(feature).__name__)
-    return encoder(feature, value, assets)
-
-
-def _stored_text(_feature: Text, value: Any, _assets: str | None) -> str:
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        value = _text(Text(), bytes(value))
-    if not isinstance(value, str):
-        raise WrongType("this column holds text", expected="str", found=f"{type(value).__name__} {value!r:.80}")
-    return value
-
-
-def _stored_json(_feature: Json, value: Any, _assets: str | None) -> str:
-    if not isinstance(value, (bytes, bytearray, memoryview)):
-        return json_text.dumps(value)
-    json_text.loads(value)
-    return str(_text(Text(), bytes(value)))
-
-
-@lru_cache(256)
-def python_types(dtype: str) -> tuple[type, ...]:
-    """Return the Python types whose values a `Value` of this dtype holds; none for times and decimals.
-
-    Whole floats are whole numbers too, and numbers of numpy are Python's; nothing is cut or made into another kind.
-
-    Raises:
-        UsageError: there is no such type.
-    """
-    return _PYTHON_TYPES.get(arrow_type(dtype), ())
-
-
-_PYTHON_TYPES: dict[pa.DataType, tuple[type, ...]] = {
-    **dict.fromkeys((pa.int8(), pa.int16(), pa.int32(), pa.int64()), (int,)),
-    **dict.fromkeys((pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()), (int,)),
-    **dict.fromkeys((pa.float32(), pa.float64()), (float, int)),
-    pa.float16(): (float,),
-    pa.bool_(): (bool,),
-    **dict.fromkeys((pa.string(), pa.large_string(), pa.string_view()), (str,)),
-    **dict.fromkeys((pa.binary(), pa.large_binary(), pa.binary_view()), (bytes,)),
-}
-
-
-_HALVES, _MOST_HALF = ("float16", "halffloat"), 65_504
-
-
-def _is_half(value: int) -> bool:
-    """Return whether an integer is exact in 16 bits."""
-    return abs(value) <= _MOST_HALF and float(np.float16(value)) == value
-
-
-def _stored_value(feature: Value, value: Any, _assets: str | None) -> Any:
-    value, types = plain_item(value), python_types(feature.dtype)
-    if value is None:
-        return None
-    if isinstance(value, (bytearray, memoryview)):
-        value = bytes(value)
-    if type(value) in types:
-        return value
-    if not types:
-        return exact_value(arrow_type(feature.dtype), value)
-    for kind in types:
-        if isinstance(value, kind) and not isinstance(value, bool):  # a subclass, such as an enumeration of numbers
-            return str.__str__(value) if kind is str else kind(value)  # for a named text, str() may return its name
-        if kind in (int, float) and type(value) in (int, float) and math.isfinite(value) and kind(value) == value:
-            if type(value) is int and feature.dtype in _HALVES and not _is_half(value):
-                break  # pyarrow would round it
-            return kind(value)
-    refusal = Unrepresentable if {type(value), types[0]} <= {int, float} else WrongType
-    raise refusal(
-        f"a value that {feature.dtype} cannot hold",
-        expected=" or ".join(kind.__name__ for kind in types),
-        found=f"{type(value).__name__} {value!r:.80}",
-    )
-
-
-def _stored_label(feature: ClassLabel, value: Any, _assets: str | None) -> int | None:
-    value = plain_item(value)
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return feature.str2int(value)
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise WrongType("not a label of this column", expected="a whole number or a name", found=repr(value))
-    return value
-
-
-def _stored_video(feature: Video, value: Any, assets: str | None) -> dict[str, Any] | str:
-    if feature.storage == "text":
-        return video_path(value)
-    if feature.storage == "path" and assets is None:
-        raise UsageError("a video that is kept as a file needs a folder for it", expected="assets=")
-    return video_cell(value, assets if feature.storage == "path" else None)
-
-
-def _stored_array(feature: Array, value: Any, _assets: str | None) -> bytes:
-    if feature.dtype is None or feature.shape is None:
-        return npy_bytes(value, feature.dtype, feature.shape)
-    refuse_untold(feature)
-    return array_bytes(value, feature.dtype, feature.shape)
-
-
-def refuse_untold(feature: Array) -> None:
-    """Raise UsageError for an array whose bytes, which have no header, do not determine its shape."""
-    shape = feature.shape or ()
-    if feature.dtype is not None and (shape.count(None) > 1 or (None in shape and 0 in shape)):
-        raise UsageError(
-            "bytes alone cannot tell this shape", expected="one extent that varies", found=str(shape),
-            advice="Leave the shape out: Array(dtype) keeps it with each value.",
-        )  # fmt: skip
-
-
-def _stored_items(feature: Sequence, value: Any, assets: str | None) -> list[Any]:
-    return [encode(feature.feature, item, assets=assets) for item in listed(value)]
-
-
-def listed(value: Any) -> Any:
-    """Return the items of a list, a numpy array, a tensor or the like. Raises Unrepresentable for anything else."""
-    if getattr(value, "ndim", 0) and (
-        value.dtype.kind in "biufcU" if isinstance(value, np.ndarray) else hasattr(value, "dtype")
-    ):
-        value = value.tolist()
-    # Texts, bytes and dicts would give their parts; an array without dimensions has no parts.
-    parts = hasattr(value, "__iter__") and getattr(value, "ndim", True)
-    if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not parts:
-        raise WrongType("this column holds lists", expected="a list", found=f"{type(value).__name__} {value!r:.80}")
-    return value
-
-
-def _stored_struct(feature: Struct, value: Any, assets: str | None) -> dict[str, Any]:
-    fields = dict(feature.fields)
-    if not isinstance(value, Mapping) or value.keys() != fields.keys():
-        found = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
-        raise WrongType("this column holds dicts", expected=f"the keys {sorted(fields)}", found=found)
-    return {name: encode(inner, value[name], assets=assets) for name, inner in fields.items()}
-
-
-_ENCODERS: dict[type, Callable[[Any, Any, str | None], Any]] = {
-    Encoded: lambda feature, value, _assets: encode_mds(feature.encoding, value),
-    Text: _stored_text,
-    Json: _stored_json,
-    Value: _stored_value,
-    ClassLabel: _stored_label,
-    Bytes: lambda _feature, value, _assets: as_bytes(value),
-    Image: lambda feature, value, _assets: image_bytes(value, feature.encode_format),
-    Audio: lambda _feature, value, _assets: media_bytes(value),
-    Video: _stored_video,
-    Array: _stored_array,
-    Sequence: _stored_items,
-    Struct: _stored_struct,
-}
+    return feature.encode(value, assets)
 
 
 def decode(feature: Feature, value: Any, *, allow_pickle: bool = False) -> Any:
@@ -844,151 +1108,33 @@ def decode(feature: Feature, value: Any, *, allow_pickle: bool = False) -> Any:
     Raises:
         DataError: the bytes do not fit the feature.
     """
-    if isinstance(feature, Encoded) and value is not None:
-        return decode_mds(feature.encoding, value, allow_pickle=allow_pickle)
-    decoder = _DECODERS.get(type(feature))
-    return value if value is None or decoder is None else decoder(feature, value)
+    if value is None:
+        return None
+    return feature.unpickle(value) if allow_pickle else feature.decode(value)
 
 
-def _text(_feature: Text, value: Any) -> Any:
-    try:
-        return bytes(value).decode() if isinstance(value, (bytes, memoryview)) else value
-    except UnicodeDecodeError as error:
-        raise DataError(f"invalid UTF-8 at byte {error.start} of the value", found=error.reason) from None
+def check_feature(feature: Any) -> None:
+    """Raise UsageError if no column can be made for a feature, or if it is none (WrongFeature)."""
+    if not isinstance(feature, Feature):
+        raise WrongFeature("not a feature", expected="a feature such as Image()", found=str(feature))
+    feature.check()
 
 
-def _json(_feature: Json, value: Any) -> Any:
-    return json_text.loads(value) if isinstance(value, (str, bytes, memoryview)) else value
+def keeps_files(feature: Feature) -> bool:
+    """Return whether videos of a cache column, inside lists and structs too, are in external files."""
+    return Video("path") in feature.leaves()
 
 
-def _number(feature: Value | ClassLabel, value: Any) -> Any:
-    kind = feature.dtype if isinstance(feature, Value) else "int64"
-    if not isinstance(value, (bytes, memoryview)) or not ("int" in kind or kind in _FLOATS):
-        return value
-    try:
-        return float(bytes(value)) if kind in _FLOATS else int(bytes(value))
-    except ValueError:
-        raise DataError(f"not a number ({kind})", found=repr(bytes(value[:40]))) from None
-
-
-def _items(feature: Sequence, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise DataError("not a list, although the column's feature says so", found=type(value).__name__)
-    return [decode(feature.feature, item) for item in value]
-
-
-def _struct(feature: Struct, value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise DataError("not a struct, although the column's feature says so", found=type(value).__name__)
-    return {**value, **{name: decode(inner, value[name]) for name, inner in feature.fields if name in value}}
-
-
-def _media(_feature: Image | Audio | Video, value: Any) -> Any:
-    return value["bytes"] if isinstance(value, dict) and value.get("bytes") is not None else value
-
-
-def _array(feature: Array, value: Any) -> NDArray[Any]:
-    shape = [-1 if extent is None else extent for extent in feature.shape or ()]
-    if not isinstance(value, (bytes, memoryview)):
-        try:
-            array = np.asarray(value, feature.dtype)
-        except (ValueError, TypeError, OverflowError):
-            raise DataError(
-                "not an array, although the column's feature says so", expected=str(feature), found=type(value).__name__
-            ) from None
-        if -1 in shape and not array.size and _begins(shape, array.shape):
-            # No items: after a dimension of size zero, lists do not show further dimensions.
-            shape = [*array.shape, *(max(extent, 0) for extent in shape[array.ndim :])]
-        whole = shape and -1 not in shape and array.size == math.prod(shape)
-        return array.reshape(shape) if whole else array
-    if feature.dtype is None or feature.shape is None:
-        return _expected(feature, _npy(memoryview(value)))
-    kind = np.dtype(feature.dtype).newbyteorder("<")
-    known = math.prod(extent for extent in shape if extent >= 0) * kind.itemsize
-    if -1 in shape and known:
-        shape[shape.index(-1)] = len(value) // known
-    return _filled(kind, tuple(shape), memoryview(value))
+def refuse_untold(feature: Array) -> None:
+    """Raise UsageError for an array whose bytes, which have no header, do not determine its shape."""
+    shape = feature.shape or ()
+    if feature.dtype is not None and (shape.count(None) > 1 or (None in shape and 0 in shape)):
+        raise UsageError(
+            "bytes alone cannot tell this shape", expected="one extent that varies", found=str(shape),
+            advice="Leave the shape out: Array(dtype) keeps it with each value.",
+        )  # fmt: skip
 
 
 def _begins(shape: list[int], found: tuple[int, ...]) -> bool:
     """Return whether an array's extents begin a shape, in which variable extents are -1."""
     return all(known in (-1, extent) for known, extent in zip(shape, found, strict=False))
-
-
-def _expected(feature: Array, array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of a `.npy` file, if it matches the feature."""
-    dtype = array.dtype.newbyteorder("=")
-    same = feature.shape is None or has_shape(array, feature.shape)
-    if not same or (feature.dtype is not None and np.dtype(feature.dtype) != dtype):
-        raise DataError("another array than the column's feature says", expected=str(feature),
-                        found=f"{dtype} of {array.shape}")  # fmt: skip
-    return array
-
-
-def _filled(kind: np.dtype[Any], shape: tuple[int, ...], data: memoryview, *, fortran: bool = False) -> NDArray[Any]:
-    items = math.prod(shape)
-    # Items of zero bytes would be as many as a header claims, and numpy makes texts of length zero texts of length one.
-    if min(shape, default=0) < 0 or items * kind.itemsize != len(data) or (items and not kind.itemsize):
-        raise DataError(
-            "an array of another size than its shape says", expected=f"{shape} of {kind}", found=f"{len(data)} bytes"
-        )
-    try:
-        return np.ndarray(shape, kind, data, order="F" if fortran else "C").copy(order="K")
-    except ValueError:  # (0, 1 << 62, 8) takes no bytes, but numpy refuses so large an array
-        raise DataError("numpy cannot hold this array", found=f"{shape} of {kind}") from None
-
-
-_FLOATS = ("halffloat", "float", "double")
-_NPY_HEADER = 10_000
-"""Longest header that is parsed, as in numpy (`max_header_size`)."""
-
-
-def _npy(data: memoryview) -> NDArray[Any]:
-    """Return the array of a `.npy` file; sizes are checked before allocation."""
-    start, kind, shape, fortran = npy_layout(data)
-    return _filled(kind, shape, data[start:], fortran=fortran)
-
-
-def npy_layout(data: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...], bool]:
-    """Return where the values of a `.npy` file begin, their type, their shape, and whether they are in Fortran order.
-
-    Raises:
-        DataError: not a `.npy` file, or one of Python objects.
-
-    Source: numpy lib/format.py, 1.0 to 3.0.
-    """
-    version = bytes(data[6:7])
-    start, encoding = 10 if version == b"\x01" else 12, "utf-8" if version == b"\x03" else "latin-1"
-    length = int.from_bytes(data[8:start], "little")
-    if bytes(data[:6]) != b"\x93NUMPY" or length > _NPY_HEADER or start + length > len(data):
-        raise DataError("not an .npy file", found=repr(bytes(data[:16])))
-    try:
-        header = ast.literal_eval(bytes(data[start : start + length]).decode(encoding).strip())
-        kind = np.lib.format.descr_to_dtype(header["descr"])
-        shape, fortran = _npy_shape(header["shape"]), bool(header["fortran_order"])
-    except (ValueError, SyntaxError, TypeError, KeyError, IndexError, RecursionError, MemoryError):
-        raise DataError("an .npy file with a broken header", found=repr(bytes(data[start : start + 80]))) from None
-    if kind.hasobject:
-        raise DataError("an .npy file that holds pickled objects", advice="lading does not unpickle; convert it first.")
-    return start + length, kind, shape, fortran
-
-
-def _npy_shape(spec: Any) -> tuple[int, ...]:
-    """Return the shape in a header, as numpy accepts it: text, sets and floats are refused."""
-    if not isinstance(spec, tuple) or {*map(type, spec)} - {int}:
-        raise TypeError
-    return spec
-
-
-_DECODERS: dict[type, Callable[[Any, Any], Any]] = {
-    Text: _text,
-    Json: _json,
-    Value: _number,
-    ClassLabel: _number,
-    Sequence: _items,
-    Struct: _struct,
-    Array: _array,
-    Image: _media,
-    Audio: _media,
-    Video: _media,
-}

@@ -23,7 +23,7 @@ from lading._core.dataset.values.field_values import field_type, field_values
 from lading._core.features.casts import cast_column, cast_labels
 from lading._core.features.items import KEY, lineage_of
 from lading._core.features.stored_values import declared_field
-from lading._core.features.types import Bytes, ClassLabel, Json, Text, feature_of, with_feature
+from lading._core.features.types import Bytes, Json, feature_of, with_feature
 from lading._core.storage.fetch import Fetcher, value_bounds
 from lading.errors import DataError, LadingError, SchemaMismatch, UsageError, errors_at
 
@@ -53,7 +53,7 @@ class Cast(Step):
     def of(cls, columns: Mapping[str, Any]) -> Cast:
         """Return the step that gives each key of the mapping its value as type."""
         fields = (declared_field(name, kind) for name, kind in columns.items())
-        return cls(tuple(with_feature(f, Bytes()) if feature_of(f) == Bytes() else f for f in fields))
+        return cls(tuple(with_feature(f, Bytes()) if feature_of(f).is_bytes else f for f in fields))
 
     def named(self, added: Collection[str]) -> tuple[str, ...]:  # noqa: ARG002 - as of all steps
         """Return the names of the columns."""
@@ -110,18 +110,18 @@ def _cast(batch: pa.RecordBatch, place: int, target: pa.Field, fetcher: Fetcher)
     if is_bytes(target.type) and stored_as_bytes:
         return column
     goal = feature_of(target)
-    if isinstance(feature_of(field), Json) and isinstance(goal, (Json, Text)):
+    if feature_of(field).is_json and (goal.is_json or goal.is_text):
         one = fetcher.materialise(pa.record_batch([column], pa.schema([field], metadata=batch.schema.metadata)))
         return cast_column(one.column(0), target)
     [values] = field_values(batch, [field.name], fetcher)
-    if isinstance(goal, ClassLabel) and is_text(values.type):
-        return _labels(values, goal)
+    if goal.labels is not None and is_text(values.type):
+        return _labels(values, goal.labels)
     made = cast_column(values, target)
-    if isinstance(goal, ClassLabel):
-        outside = pc.index(pc.or_(pc.less(made, 0), pc.greater_equal(made, len(goal.names))), value=True).as_py()
+    if goal.labels is not None:
+        outside = pc.index(pc.or_(pc.less(made, 0), pc.greater_equal(made, len(goal.labels))), value=True).as_py()
         if outside >= 0:
-            raise _no_label(made, outside, f"0 to {len(goal.names) - 1}")
-    if isinstance(goal, Json):
+            raise _no_label(made, outside, f"0 to {len(goal.labels) - 1}")
+    if goal.is_json:
         _refuse_broken(made)
     return made
 
@@ -137,10 +137,10 @@ def _refuse_broken(texts: pa.Array) -> None:
                     json_text.loads(text)
 
 
-def _labels(values: pa.Array, label: ClassLabel) -> pa.Array:
-    numbers, unknown = cast_labels(values, label, pa.int64())
+def _labels(values: pa.Array, labels: tuple[str, ...]) -> pa.Array:
+    numbers, unknown = cast_labels(values, labels, pa.int64())
     if unknown is not None:
-        raise _no_label(values, unknown, f"one of {', '.join(label.names)}")
+        raise _no_label(values, unknown, f"one of {', '.join(labels)}")
     return numbers
 
 
@@ -160,13 +160,13 @@ def flat_fields(name: str, field: pa.Field, portions: Iterable[Portion]) -> Fiel
         UsageError: the column holds neither.
         DataError: a JSON value is no object.
     """
-    if pa.types.is_struct(field.type) and not isinstance(feature_of(field), Json):
+    if pa.types.is_struct(field.type) and not feature_of(field).is_json:
         paths = [FieldPath(name, (child.name,)) for child in field.type]
         kinds = [
             (path, pa.field(f"{name}.{path.path[0]}", field_type(field, path.path) or pa.null())) for path in paths
         ]
         return Fields(tuple(kinds))
-    if not isinstance(feature_of(field), Json):
+    if not feature_of(field).is_json:
         raise UsageError("a column that holds neither JSON objects nor structs", column=name,
                          found="bytes of files" if is_ref(field.type) else str(field.type),
                          advice="Flatten another column.")  # fmt: skip

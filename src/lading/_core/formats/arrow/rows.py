@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lading._core.arrow.types import uncut_getter
 from lading._core.arrow.views import is_bytes, is_text, present
-from lading._core.features.huggingface import is_media
+from lading._core.features.huggingface_types import is_media
 from lading._core.features.types import Audio, Bytes, ClassLabel, Feature, Image, Text, Value, Video, decode
 from lading._core.formats.arrow.blocks import ArrowFile
 from lading._core.formats.arrow.large import LARGE_BYTES

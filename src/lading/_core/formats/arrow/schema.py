@@ -9,8 +9,8 @@ import xxhash
 from lading._core.arrow.casts import unregistered_type
 from lading._core.arrow.references import is_ref, without_files
 from lading._core.arrow.views import plain_type
-from lading._core.features.huggingface import HUGGINGFACE_KEY, unwrapped_schema
-from lading._core.features.types import FEATURE_KEY, Feature, Image, from_huggingface, with_feature
+from lading._core.features.huggingface import HUGGINGFACE_KEY, from_huggingface, unwrapped_schema
+from lading._core.features.types import FEATURE_KEY, Feature, Image, with_feature
 from lading.errors import Unrepresentable
 
 __all__ = ["STABLE_KEY", "check_schema", "given_schema", "schema_hash", "stored_schema"]

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 
 from lading._core.arrow.references import is_ref, without_files
 from lading._core.arrow.views import child_fields, is_bytes, is_text, plain_type, with_child_fields
-from lading._core.features.huggingface import without_default
-from lading._core.features.types import from_huggingface
+from lading._core.features.huggingface import from_huggingface, without_default
 from lading.errors import Unrepresentable
 
 __all__ = [

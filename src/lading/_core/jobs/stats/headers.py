@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lading._core.arrow.views import is_bytes, listed_values, slices
 from lading._core.content.image import image_info, is_image, usual_sizes
-from lading._core.features.huggingface import is_media
+from lading._core.features.huggingface_types import is_media
 from lading._core.features.items import KEY
 from lading._core.features.types import Image, Sequence, feature_of
 from lading.errors import DataError
