@@ -23,7 +23,7 @@ import pyarrow as pa
 from lading._core.arrow import json_text
 from lading._core.content.media_info import media_info
 from lading._core.features.items import KEY, METADATA_POSITION, RESERVED, content_type_of
-from lading._core.features.types import Audio, Image, Video, feature_of
+from lading._core.features.types import feature_of
 from lading._core.interleaved.documents import MODALITIES
 from lading._core.media.documents import get, media_of
 from lading.errors import DataError
@@ -31,7 +31,7 @@ from lading.errors import DataError
 __all__ = ["document_of_items", "document_of_row", "items_of_document", "media_types", "row_of_document"]
 
 _BETWEEN: Final = "\n\n"
-_TYPES: Final = {Image: 0, Video: 1, Audio: 2}
+_TYPES: Final = {"image": 0, "video": 1, "audio": 2}
 _OTHER: Final = MODALITIES.index("document")
 _MEDIA: Final = ("id", "url", "alt")
 """Fields of media that are columns of items, as `media_id` …, in the view `interleaved` of documents."""
@@ -42,7 +42,7 @@ _NEEDED: Final = frozenset(("id", "type", "url"))
 
 def media_types(schema: pa.Schema) -> dict[str, int]:
     """Return the type that values of each column have as media."""
-    return {field.name: _TYPES.get(type(feature_of(field)), _OTHER) for field in schema}
+    return {field.name: _TYPES.get(feature_of(field).medium or "", _OTHER) for field in schema}
 
 
 def document_of_row(

@@ -24,7 +24,7 @@ from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import child_fields, is_bytes, is_text, join, with_child_fields
 from lading._core.features.casts import cast_column
 from lading._core.features.items import INTERLEAVED_SCHEMA, RESERVED, without_source
-from lading._core.features.types import FEATURE_KEY, ClassLabel, Feature, Sequence, Struct, feature_of
+from lading._core.features.types import FEATURE_KEY, Feature, feature_of
 from lading._core.units import count
 from lading.errors import DuplicateField, SchemaMismatch, Unrepresentable, UsageError, errors_at
 from lading.options import SchemaPolicy
@@ -284,14 +284,12 @@ def _refuse_other_labels(name: str, found: list[tuple[pa.Field, str]]) -> None:
 
 def _labels(feature: Feature, place: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Return the names of labels in a feature, and their places in it."""
-    match feature:
-        case ClassLabel(names):
-            yield place, tuple(names)
-        case Sequence(inner):
-            yield from _labels(inner, f"{place}[]")
-        case Struct(fields):
-            for name, inner in fields:
-                yield from _labels(inner, f"{place}.{name}")
+    if feature.labels is not None:
+        yield place, feature.labels
+    if feature.item is not None:
+        yield from _labels(feature.item, f"{place}[]")
+    for name, inner in feature.children or ():
+        yield from _labels(inner, f"{place}.{name}")
 
 
 def _merged_metadata(metadata: list[dict[bytes, bytes] | None]) -> dict[bytes, bytes] | None:

@@ -106,7 +106,7 @@ def build_column(target: pa.Field, values: list[Any], path: str) -> pa.Array:
         SchemaMismatch: a value does not fit the type; names file and column.
     """
     try:
-        if isinstance(feature_of(target), Json):
+        if feature_of(target).is_json:
             return pa.array([None if v is None else json_text.dumps(v) for v in values], target.type)
         # pyarrow cannot make lists of values of a registered extension type.
         column = pa.array(values, unregistered_type(target.type))
@@ -207,12 +207,12 @@ def mixed_columns(schemas: Iterable[tuple[str, pa.Schema]]) -> list[str]:
     for file, schema in schemas:
         for field in schema:
             fields[field.name] = _union(fields[field.name], field) if field.name in fields else field
-            if not pa.types.is_null(field.type) and not isinstance(feature_of(field), Json):
+            if not pa.types.is_null(field.type) and not feature_of(field).is_json:
                 types.setdefault(field.name, {}).setdefault(str(field.type), file)
     return [
         f"column of several types: {name} ({', '.join(f'{kind} in {file}' for kind, file in found.items())})"
         for name, found in types.items()
-        if len(found) > 1 and isinstance(feature_of(fields[name]), Json)
+        if len(found) > 1 and feature_of(fields[name]).is_json
     ]
 
 
@@ -220,7 +220,7 @@ def fit_json(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the rows with columns as JSON texts where this schema, from `union_json_schemas`, has those."""
     for i, field in enumerate(rows.schema):
         target = schema.field(field.name)
-        if isinstance(feature_of(target), Json) and not isinstance(feature_of(field), Json):
+        if feature_of(target).is_json and not feature_of(field).is_json:
             column = rows.column(i).combine_chunks()
             texts = pc.if_else(column.is_valid(), json_text.dumps_each(column), pa.scalar(None, pa.large_string()))
             rows = rows.set_column(i, target, texts.cast(target.type))
@@ -230,7 +230,7 @@ def fit_json(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def wider_column(one: pa.Field, other: pa.Field) -> pa.Field:
     """Return the column that holds the values of either, as JSON: types that are equal in JSON are merged."""
     if one.type == other.type:
-        return one if isinstance(feature_of(one), Json) == isinstance(feature_of(other), Json) else _union(one, other)
+        return one if feature_of(one).is_json == feature_of(other).is_json else _union(one, other)
     if pa.types.is_dictionary(one.type) or pa.types.is_dictionary(other.type):
         return wider_column(_decoded(one), _decoded(other))
     for alike, kind in _ALIKE:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import partial
 from itertools import filterfalse
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,16 +23,16 @@ from lading._core.arrow.views import LIST_TYPES, is_bytes, is_text, over
 from lading._core.features import types as features
 from lading._core.features.by_ending import (
     by_ending,
+    feature_of_ending,
     file_bytes,
     is_bytes_or_pictures,
-    kind_of_ending,
     picture_bytes,
     sound_bytes,
     video_bytes,
 )
 from lading._core.features.encode import VIDEO_FIELDS, array_of, is_tensor, npy_bytes, video_cell
 from lading._core.features.images import image_bytes, is_image
-from lading._core.features.plain_values import listed, python_types
+from lading._core.features.plain_values import listed
 from lading._core.features.types import (
     Array,
     Audio,
@@ -40,10 +40,6 @@ from lading._core.features.types import (
     Feature,
     Image,
     Json,
-    Place,
-    Struct,
-    Text,
-    Value,
     Video,
     encode,
     feature_of,
@@ -64,10 +60,10 @@ _SUBCLASSES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
 )
 """Plain Python types, and how they are stored."""
 _JSON, _NPY, _NUMBER, _IMAGE, _FILE = "JSON", "an array", "a number", "an image", "a file"
+_Layout: TypeAlias = tuple[str | None, tuple[int | None, ...] | None]
 _IMAGES, _BYTES = "a list of images", "a list of bytes"
 _OF_NUMPY = (bytes, str, bool, int, float, date, timedelta, type(None))
 _MEDIA = (Image, Audio, Video)
-_KIND_OF_ENDING: Mapping[type | None, str] = {Array: _NPY, Audio: _FILE, Image: _FILE, Json: _JSON, Video: _FILE}
 _REFUSED = (pa.ArrowException, TypeError, ValueError)
 _LARGE_BYTES = 4 << 10
 """Average bytes of a value above which a view costs less than a copy."""
@@ -123,9 +119,7 @@ class Encoders:
         self._others: dict[tuple[str, type], Callable[[Any], Any]] = {}
         """Fields and types of the other seen values, and their encoders."""
         self._encode = {name: _encoder(name, feature_of(field), field.type) for name, field in self.fields.items()}
-        self._texts = {
-            name for name, f in self.fields.items() if is_text(f.type) and not isinstance(feature_of(f), Json)
-        }
+        self._texts = {name for name, f in self.fields.items() if is_text(f.type) and not feature_of(f).is_json}
 
     def row(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """Return a sample as its columns store it; no state is kept of it.
@@ -173,7 +167,7 @@ class Encoders:
         for name in new:
             value = sample[name]
             kinds_unchanged: Collection[Any] = (str,) if name in self._texts else () if name in self._encode else _PLAIN
-            if name not in self._encode and kind_of_ending(name) in _KIND_OF_ENDING:
+            if name not in self._encode and _kind_by_name(name) is not None:
                 kinds_unchanged = (bytes,)
             if value is None or type(value) in kinds_unchanged:
                 self._plain.add((name, type(value)))
@@ -221,7 +215,7 @@ def _kind(name: str, value: Any, stored: Any) -> str:
     if isinstance(stored, list):
         plain = all(item is None or isinstance(item, (bytes, bytearray, memoryview)) for item in value)
         return _BYTES if plain else _IMAGES
-    if isinstance(stored, (bytes, str)) and (known := _KIND_OF_ENDING.get(kind_of_ending(name))):
+    if isinstance(stored, (bytes, str)) and (known := _kind_by_name(name)):
         return known
     if (isinstance(value, np.ndarray) or is_tensor(value)) and isinstance(stored, bytes):
         return _NPY
@@ -232,11 +226,19 @@ def _kind(name: str, value: Any, stored: Any) -> str:
     return _NUMBER if type(stored) in (int, float) else type(stored).__name__
 
 
+def _kind_by_name(name: str) -> str | None:
+    """Return the kind of the values that the ending of a name promises: files, arrays, JSON; None for others."""
+    promised = feature_of_ending(name)
+    if promised is None:
+        return None
+    return _FILE if promised.is_media else _NPY if promised.array is not None else _JSON if promised.is_json else None
+
+
 def _encoder(name: str, feature: Feature, kind: pa.DataType) -> Callable[[Any], Any]:
     """Return the function that converts values to those that pyarrow takes for a column's type and feature."""
     found: Callable[[Any], Any] = _as_it_is
-    if isinstance(kind, pa.FixedShapeTensorType) and isinstance(feature, Array):
-        found = partial(_tensor_items, feature, _items_dtype(kind.value_type))
+    if isinstance(kind, pa.FixedShapeTensorType) and feature.array is not None:
+        found = partial(_tensor_items, feature.array, _items_dtype(kind.value_type))
     elif is_ref(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
         found = partial(_in_bytes, name, feature)
     elif isinstance(kind, pa.BaseExtensionType):
@@ -247,33 +249,33 @@ def _encoder(name: str, feature: Feature, kind: pa.DataType) -> Callable[[Any], 
         found = partial(_in_text, feature)
     elif pa.types.is_struct(kind):
         found = _struct_encoder(name, feature, kind)
-    elif isinstance(feature, Array):
-        found = partial(_array_items, feature, _items_dtype(kind))
+    elif feature.array is not None:
+        found = partial(_array_items, feature.array, _items_dtype(kind))
     elif isinstance(kind, LIST_TYPES):
-        item = feature.feature if isinstance(feature, features.Sequence) else feature_of(kind.value_field)
+        item = feature.item or feature_of(kind.value_field)
         found = partial(_list_items, _encoder(name, item, kind.value_type))
-    elif not isinstance(feature, Value) or _is_plain(feature):
+    elif not feature.is_value or _is_plain(feature):
         found = partial(encode, feature)
     return found
 
 
 def _struct_encoder(name: str, feature: Feature, kind: pa.StructType) -> Callable[[Any], Any]:
     names = {child.name for child in kind}
-    if isinstance(feature, _MEDIA) and names == {"bytes", "path"}:
+    if feature.is_media and names == {"bytes", "path"}:
         return partial(_in_media, name, feature)
-    if isinstance(feature, Video) and names == {*VIDEO_FIELDS}:
+    if feature.medium == "video" and names == {*VIDEO_FIELDS}:
         return _in_video
-    inner = dict(feature.fields) if isinstance(feature, Struct) else {}
+    inner = dict(feature.children or ())
     return partial(
         _struct_items,
         {child.name: _encoder(child.name, inner.get(child.name) or feature_of(child), child.type) for child in kind},
     )
 
 
-def _is_plain(feature: Value) -> bool:
+def _is_plain(feature: Feature) -> bool:
     """Return whether `encode` knows the type; pyarrow checks values of the others."""
     try:
-        python_types(feature.dtype)
+        feature.to_arrow_type()
     except UsageError:
         return False
     return True
@@ -284,10 +286,10 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _in_bytes(name: str, feature: Feature, value: Any) -> bytes | None:
-    if isinstance(value, (bytes, bytearray, memoryview)) and isinstance(feature, (Place, Value)):
+    if isinstance(value, (bytes, bytearray, memoryview)) and (feature.is_value or not feature.is_content):
         return bytes(value)
-    stored = _media(name, feature, value) if isinstance(feature, _MEDIA) else encode(feature, value)
-    if isinstance(feature, Value) and stored is not None:
+    stored = _media(name, feature, value) if feature.is_media else encode(feature, value)
+    if feature.is_value and stored is not None:
         stored = str(stored)  # numbers in bytes are decimal text
     try:
         return stored.encode() if isinstance(stored, str) else stored
@@ -296,13 +298,13 @@ def _in_bytes(name: str, feature: Feature, value: Any) -> bytes | None:
 
 
 def _media(name: str, feature: Feature, value: Any) -> bytes:
-    if isinstance(feature, Image):
-        return picture_bytes(value, feature.encode_format, name)
-    return sound_bytes(value, name) if isinstance(feature, Audio) else video_bytes(value, name)
+    if feature.medium == "image":
+        return picture_bytes(value, feature.image_format, name)
+    return sound_bytes(value, name) if feature.medium == "audio" else video_bytes(value, name)
 
 
 def _in_text(feature: Feature, value: Any) -> Any:
-    if isinstance(value, str) and not isinstance(feature, (Text, Json)):
+    if isinstance(value, str) and not (feature.is_text or feature.is_json):
         return value
     return encode(feature, value)
 
@@ -326,14 +328,15 @@ def _items_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
     return np.dtype(kind.to_pandas_dtype()) if is_number else None
 
 
-def _array_items(feature: Array, stored: np.dtype[Any] | None, value: Any) -> Any:
+def _array_items(layout: _Layout, stored: np.dtype[Any] | None, value: Any) -> Any:
     """Return numbers as the feature has them, and in the storage type; pyarrow would cut them."""
-    array = array_of(value, feature.dtype or stored, feature.shape)
+    dtype, shape = layout
+    array = array_of(value, dtype or stored, shape)
     return (array if stored is None else array_of(array, stored)).tolist()
 
 
-def _tensor_items(feature: Array, stored: np.dtype[Any] | None, value: Any) -> Any:
-    return np.ravel(_array_items(feature, stored, value)).tolist()
+def _tensor_items(layout: _Layout, stored: np.dtype[Any] | None, value: Any) -> Any:
+    return np.ravel(_array_items(layout, stored, value)).tolist()
 
 
 def _list_items(encoder: Callable[[Any], Any], value: Any) -> list[Any]:
@@ -484,8 +487,8 @@ def _tagged(field: pa.Field, kind: str | None) -> pa.Field:
     if kind in (_IMAGES, _BYTES):
         own = pa.field(field.name, field.type.value_type, metadata=tag_by_extension(field.name))
         item = Image() if kind == _IMAGES else feature_of(own)
-        return with_feature(field, features.Sequence(item)) if isinstance(item, _MEDIA) else field
+        return with_feature(field, features.Sequence(item)) if item.is_media else field
     if not is_bytes(field.type):
         return field
     tagged = field.with_metadata(tag_by_extension(field.name))
-    return with_feature(field, Bytes()) if isinstance(feature_of(tagged), Value) else tagged
+    return with_feature(field, Bytes()) if feature_of(tagged).is_value else tagged

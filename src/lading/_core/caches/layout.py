@@ -20,13 +20,9 @@ from lading._core.features.encode import VIDEO_FIELDS
 from lading._core.features.plain_values import check_texts
 from lading._core.features.types import (
     FEATURE_KEY,
-    Array,
-    ClassLabel,
     Feature,
     Image,
-    Sequence,
     Text,
-    Value,
     Video,
     check_feature,
     feature_from,
@@ -58,7 +54,11 @@ _VIDEOS = {Video(storage): storage for storage in ("bytes", "path")}
 """Videos that are stored in a struct, and where their bytes are."""
 _PEER_DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 _PEER_ARRAYS = {3: "Array3D", 4: "Array4D"}
-_PEER_VIDEO_BYTES = "Video(storage='bytes', allowed_extensions=('.mp4', '.avi', '.mov', '.webm', '.mkv'))"
+_PEER_TEXTS: Mapping[Feature, str] = {
+    Video("bytes"): "Video(storage='bytes', allowed_extensions=('.mp4', '.avi', '.mov', '.webm', '.mkv'))",
+    Video("text"): "Video()",
+    Text(): "Value('string')",
+}
 _FEW_NAMES = 5
 _SHOWN = 300
 
@@ -88,8 +88,8 @@ def schema_of(features: Features) -> pa.Schema:
 
 
 def _type(feature: Feature) -> pa.DataType:
-    check_feature(feature)
     try:
+        check_feature(feature)
         return feature.typed(_leaf_type)
     except WrongFeature as error:
         raise WrongFeature("no cache stores this feature", expected="a feature such as Image()",
@@ -107,8 +107,8 @@ def _normal(feature: Feature) -> Feature:
 def _peer_name(feature: Feature) -> str:
     if feature.is_text or feature.is_json or feature.is_bytes:
         return "Value"
-    if isinstance(feature, Array) and feature.dtype is not None:
-        return _PEER_ARRAYS.get(len(feature.shape or ()), "Array")
+    if feature.array is not None and feature.array[0] is not None:
+        return _PEER_ARRAYS.get(len(feature.array[1] or ()), "Array")
     return type(feature).__name__
 
 
@@ -136,27 +136,19 @@ def _listed(features: Features) -> str:
 
 def _spelled(feature: Feature) -> str:
     """Return the feature as the peer's prints; one that the peer lacks, as ours prints."""
-    text = repr(feature)
-    match feature:
-        case Video("bytes"):
-            text = _PEER_VIDEO_BYTES
-        case Video("text"):
-            text = "Video()"
-        case Text():
-            text = "Value('string')"
-        case Value(dtype):
-            text = f"Value({_PEER_DTYPES.get(dtype, dtype)!r})"
-        case ClassLabel(names):
-            text = (
-                f"ClassLabel(num_classes={len(names)})"
-                if len(names) > _FEW_NAMES
-                else f"ClassLabel(names={[*names]!r})"
-            )
-        case Sequence(inner):
-            text = f"Sequence({_spelled(inner)})"
-        case Array(dtype, shape) if dtype is not None and shape is not None:
-            text = f"{_peer_name(feature)}(shape={tuple(shape)!r}, dtype={dtype!r})"
-    return text
+    dtype, shape = feature.array or (None, None)
+    if feature in _PEER_TEXTS:
+        return _PEER_TEXTS[feature]
+    if feature.type_name is not None:
+        return f"Value({_PEER_DTYPES.get(feature.type_name, feature.type_name)!r})"
+    if feature.labels is not None:
+        few = len(feature.labels) <= _FEW_NAMES
+        return f"ClassLabel(names={[*feature.labels]!r})" if few else f"ClassLabel(num_classes={len(feature.labels)})"
+    if feature.item is not None:
+        return f"Sequence({_spelled(feature.item)})"
+    if dtype is not None and shape is not None:
+        return f"{_peer_name(feature)}(shape={tuple(shape)!r}, dtype={dtype!r})"
+    return repr(feature)
 
 
 def to_description(features: Features) -> list[list[Any]]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.views import child_fields, is_bytes, is_text, listed_values, slices
 from lading._core.features.encode import VIDEO_FIELDS, is_sha256
-from lading._core.features.types import Feature, Sequence, Struct, keeps_files
+from lading._core.features.types import Feature, keeps_files
 from lading._core.storage.base import Buffer, FileInfo, Store, native_path
 from lading._core.storage.roots import Roots, real_place
 from lading._core.storage.stores import is_local
@@ -188,12 +188,12 @@ def stored_videos(column: pa.Array, feature: Feature, rows: NDArray[np.int64]) -
         rows: number of each value's row.
     """
     kind = column.type
-    if isinstance(feature, Sequence) and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+    if feature.item is not None and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         values, parents = listed_values(column)
-        yield from stored_videos(values, feature.feature, rows[parents])
-    elif isinstance(feature, Struct) and pa.types.is_struct(kind):
+        yield from stored_videos(values, feature.item, rows[parents])
+    elif feature.children is not None and pa.types.is_struct(kind):
         children = column.flatten()
-        for name, inner in feature.fields:
+        for name, inner in feature.children:
             at = kind.get_field_index(name)
             if at >= 0 and keeps_files(inner):
                 yield from stored_videos(children[at], inner, rows)

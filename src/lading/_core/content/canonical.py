@@ -60,8 +60,7 @@ from lading._core.arrow.views import (
     without_runs,
 )
 from lading._core.features.natural import is_media, is_number, whole_number, whole_numbers
-from lading._core.features.stored_values import MEDIA_TYPES
-from lading._core.features.types import Array, Feature, Json, Place, feature_of
+from lading._core.features.types import Feature, feature_of
 from lading._core.features.types import Sequence as ListOf
 from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError, errors_at
 
@@ -153,7 +152,7 @@ def field_forms(columns: Iterable[tuple[pa.Field, pa.Array | pa.ChunkedArray]]) 
             raise DuplicateField("this column appears twice", column=field.name)
         with errors_at(column=field.name):
             feature = feature_of(field)
-            if not isinstance(feature, Place):
+            if feature.is_content:
                 forms[field.name] = column_forms(column, feature)
     return forms
 
@@ -196,7 +195,7 @@ def value_form(feature: Feature, *, long: bool) -> tuple[bytes, Callable[[memory
         feature: feature of the column.
         long: whether all values have more than `SHORT_BYTES`; then no Python runs for each value.
     """
-    if isinstance(feature, Json):
+    if feature.is_json:
         return None
     short = _number_text_form if is_number(feature) else _bytes_form
     return (_head_of(feature) + b"h", hash_value) if long else (_head_of(feature), short)
@@ -209,9 +208,8 @@ def hashed_forms(feature: Feature, hashes: NDArray[np.uint8]) -> pa.Array:
 
 def _head_of(feature: Feature) -> bytes:
     """Return the prefix of the forms of bytes: dtype and shape, if all values of an array column share them."""
-    if isinstance(feature, Array) and feature.dtype is not None and feature.shape and None not in feature.shape:
-        return _array_head(feature.dtype, feature.shape)
-    return b""
+    dtype, shape = feature.array or (None, None)
+    return b"" if dtype is None or not shape or None in shape else _array_head(dtype, shape)
 
 
 def _bytes_form(value: bytes | memoryview) -> bytes:
@@ -257,7 +255,7 @@ def _of_dictionary(column: pa.Array, feature: Feature) -> pa.Array:
 
 def _of_text(column: pa.Array, feature: Feature) -> pa.Array:
     """Return forms of text and bytes, by their feature."""
-    if isinstance(feature, Json):
+    if feature.is_json:
         return _of_json(column)
     if is_number(feature):
         numbers = whole_numbers(column)
@@ -426,7 +424,7 @@ def _array_head(dtype: str, shape: Iterable[int | None]) -> bytes:
 
 
 def _of_nested(column: pa.Array, feature: Feature) -> pa.Array:
-    if isinstance(feature, MEDIA_TYPES) and is_media(column.type):
+    if feature.is_media and is_media(column.type):
         return _of_media(column)
     if pa.types.is_struct(column.type):
         forms = field_forms(zip(column.type, flattened(column), strict=True))

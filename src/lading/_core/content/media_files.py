@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lading._core.content.media_info import MediaInfo, media_info
 from lading._core.features.images import BROKEN, STORED, remember_source, shown_upright
-from lading._core.features.types import Audio, Feature, Image, Sequence, Struct, Video
+from lading._core.features.types import Feature
 from lading._core.units import format_bytes
 from lading.errors import DataError, missing_extra
 
@@ -280,31 +280,20 @@ def open_media(feature: Feature, value: Any, opening: Opening = "upright") -> An
     Raises:
         DataError, MissingExtra: as `open_image`.
     """
-    match feature:
-        case Sequence(inner) if isinstance(value, list):
-            return [open_media(inner, item, opening) for item in value]
-        case Struct(fields) if isinstance(value, dict):
-            inside = {name: inner for name, inner in fields if name in value}
-            return value | {name: open_media(inner, value[name], opening) for name, inner in inside.items()}
-    if not isinstance(value, (bytes, memoryview)) or type(feature) not in _OPENED:
+    return feature.changed(value, lambda leaf, inside: _opened(leaf, inside, opening))
+
+
+def _opened(feature: Feature, value: Any, opening: Opening) -> Any:
+    if feature.medium is None or not isinstance(value, (bytes, memoryview)):
         return value
-    if isinstance(feature, Image):
+    if feature.medium == "image":
         return open_image(value, upright=opening == "upright")
-    return _OPENED[type(feature)](value)
+    return _OPENED[feature.medium](value)
 
 
-_OPENED: Mapping[type, Callable[[Any], Any]] = {Image: open_image, Audio: AudioFile, Video: VideoFile}
+_OPENED: Mapping[str, Callable[[Any], Any]] = {"audio": AudioFile, "video": VideoFile}
 
 
 def media_features(features: Mapping[str, Feature]) -> dict[str, Feature]:
     """Return the features of columns that hold media, also inside lists and structs, by name."""
-    return {name: feature for name, feature in features.items() if _holds_media(feature)}
-
-
-def _holds_media(feature: Feature) -> bool:
-    match feature:
-        case Sequence(inner):
-            return _holds_media(inner)
-        case Struct(fields):
-            return any(_holds_media(inner) for _, inner in fields)
-    return type(feature) in _OPENED
+    return {name: feature for name, feature in features.items() if any(leaf.is_media for leaf in feature.leaves())}

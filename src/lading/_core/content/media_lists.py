@@ -26,7 +26,6 @@ from lading._core.arrow import json_text
 from lading._core.arrow.views import list_lengths, make_lists, present
 from lading._core.content.media_info import media_info
 from lading._core.features.natural import has_items, is_media, list_of_member
-from lading._core.features.stored_values import MEDIA_TYPES
 from lading._core.features.types import Sequence, feature_of, with_feature
 from lading.errors import DataError, LadingError, Unrepresentable, errors_at
 
@@ -81,7 +80,7 @@ def with_list(schema: pa.Schema, name: str, listed: Iterable[bytes | None]) -> p
     kind = _MEDIA if isinstance(first, dict) else pa.large_binary() if items else pa.null()
     field = pa.field(name, pa.list_(kind))
     features = {feature_of(schema.field(item)) for item in items}
-    if len(features) == 1 and isinstance(feature := features.pop(), MEDIA_TYPES):
+    if len(features) == 1 and (feature := features.pop()).is_media:
         field = with_feature(field, Sequence(feature))
     fields = [field if member == members[0] else schema.field(member) for member in schema.names
               if member == members[0] or member not in members]  # fmt: skip

@@ -25,7 +25,7 @@ from lading._core.dataset.shards.iteration import shard_batches
 from lading._core.dataset.shards.shards import DETECT_SHARDS, Shards
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.sequence import has_map
-from lading._core.features.types import ClassLabel, Feature, Json, Text, decode, feature_of
+from lading._core.features.types import Feature, decode, feature_of
 from lading._core.formats.base import Scan
 from lading._core.units import format_bytes
 from lading.errors import LadingError
@@ -123,7 +123,7 @@ def first_samples(
 def labels_of(schema: pa.Schema) -> dict[str, Sequence[str]]:
     """Names of the numbers of columns of labels."""
     features = {field.name: feature_of(field) for field in schema}
-    return {name: feature.names for name, feature in features.items() if isinstance(feature, ClassLabel)}
+    return {name: feature.labels for name, feature in features.items() if feature.labels is not None}
 
 
 def _samples_of(shards: Shards, batch: pa.RecordBatch, count: int) -> list[dict[str, Any]]:
@@ -160,7 +160,7 @@ def _cut(head: bytes | memoryview | None, size: int, most: int) -> bytes | None:
 def _decoded(feature: Feature, value: Any) -> Any:
     """A value as `ds[i]` gives it, where that is possible."""
     if isinstance(value, Cut):
-        return value.decode("utf-8", "replace") if isinstance(feature, (Text, Json)) else value
+        return value.decode("utf-8", "replace") if (feature.is_text or feature.is_json) else value
     try:
         return decode(feature, value)
     except LadingError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
@@ -25,20 +25,55 @@ class Feature:
 
     __slots__ = ()
 
-    is_array: ClassVar[bool] = False
-    """Whether values are dense arrays."""
     is_bytes: ClassVar[bool] = False
     """Whether bytes have no further meaning."""
     is_json: ClassVar[bool] = False
     """Whether values are JSON, as text."""
-    is_media: ClassVar[bool] = False
-    """Whether values are encoded images, audio or video."""
+    medium: ClassVar[Literal["image", "audio", "video"] | None] = None
+    """What encoded files the values are; None for other values."""
+    is_content: ClassVar[bool] = True
+    """Whether values count as content, in digests too."""
     is_scalar: ClassVar[bool] = False
     """Whether values are single plain values, which bytes hold as decimal text: numbers, labels, times."""
     is_text: ClassVar[bool] = False
     """Whether values are texts, which bytes hold in UTF-8."""
     is_costly: ClassVar[bool] = False
     """Whether encoding a value takes long: then threads pay off."""
+
+    @property
+    def is_media(self) -> bool:
+        """Return whether values are encoded images, audio or video."""
+        return self.medium is not None
+
+    @property
+    def type_name(self) -> str | None:
+        """Return Arrow's name of the type of plain values, without storage variants; None for other features."""
+        return None
+
+    @property
+    def is_value(self) -> bool:
+        """Return whether values are plain values of an Arrow type, other than texts, bytes and labels."""
+        return self.type_name is not None
+
+    @property
+    def image_format(self) -> str | None:
+        """Return the format into which arrays and changed images are encoded; None if no format is asked for."""
+        return None
+
+    @property
+    def is_written_as_text(self) -> bool:
+        """Return whether bytes with this feature are text: of texts, JSON and numbers."""
+        return self.is_text or self.is_json or self.is_scalar
+
+    @property
+    def mds_encoding(self) -> str | None:
+        """Return MDS's name of the encoding of values; None for other features."""
+        return None
+
+    @property
+    def array(self) -> tuple[str | None, tuple[int | None, ...] | None] | None:
+        """Return dtype and shape of arrays, each None if it differs between values; None for other features."""
+        return None
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -51,9 +86,9 @@ class Feature:
         return None
 
     @property
-    def children(self) -> tuple[tuple[str, Feature], ...]:
-        """Return the fields of structs; none for other features."""
-        return ()
+    def children(self) -> tuple[tuple[str, Feature], ...] | None:
+        """Return the fields of structs; None for other features."""
+        return None
 
     @property
     def unchanged(self) -> frozenset[type]:

@@ -17,14 +17,14 @@ import numpy as np
 from lading._core.arrow import json_text
 from lading._core.features.encode import is_tensor, media_bytes, npy_bytes, plain_item
 from lading._core.features.images import encoded_source, image_bytes, image_format, is_image
-from lading._core.features.types import Array, Audio, Image, Json, Text, Value, Video, kind_of_extension
+from lading._core.features.types import Array, Audio, Feature, Image, Json, Video, feature_of_extension
 from lading.errors import Unrepresentable, WrongType, missing_extra
 
 __all__ = [
     "by_ending",
+    "feature_of_ending",
     "file_bytes",
     "is_bytes_or_pictures",
-    "kind_of_ending",
     "picture_bytes",
     "sound_bytes",
     "video_bytes",
@@ -46,9 +46,9 @@ _SUBTYPES: Mapping[tuple[str, str], str] = {
 _RATE: Final = 'Give {"array": samples, "sampling_rate": 16000}, or the bytes of a file.'
 
 
-def kind_of_ending(name: str) -> type | None:
-    """Return the class of the feature that the ending of a field's name promises; None if it promises nothing."""
-    return None if name.rpartition(".")[2].lower() in _COLUMN_NAMES else kind_of_extension(name)
+def feature_of_ending(name: str) -> Feature | None:
+    """Return the feature that the ending of a field's name promises; None if it promises nothing."""
+    return None if name.rpartition(".")[2].lower() in _COLUMN_NAMES else feature_of_extension(name)
 
 
 def by_ending(name: str, value: Any) -> Callable[[Any], Any] | None:
@@ -57,15 +57,16 @@ def by_ending(name: str, value: Any) -> Callable[[Any], Any] | None:
     Raises:
         WrongType: an array, a tensor or an image goes to an ending that stands for something else.
     """
-    kind, ending = kind_of_ending(name), name.rpartition(".")[2].lower()
+    promised, ending = feature_of_ending(name), name.rpartition(".")[2].lower()
     array = isinstance(value, np.ndarray) or is_tensor(value)
-    if kind in _ENCODERS:
-        return partial(_ENCODERS[kind], name=name)
-    if (array and ending in _NO_ARRAYS) or (is_image(value) and (kind in (Text, Value) or ending in _NO_ARRAYS)):
+    if promised in _ENCODERS:
+        return partial(_ENCODERS[promised], name=name)
+    is_plain = promised is not None and (promised.is_text or promised.is_value)
+    if (array and ending in _NO_ARRAYS) or (is_image(value) and (is_plain or ending in _NO_ARRAYS)):
         what = "an array" if array else "an image"
         raise WrongType(f"{what} is no {ending}", found=f"{type(value).__name__} in the field {name!r}",
                         advice="Give its bytes, or call the field npy for an array, png for an image.")  # fmt: skip
-    return partial(_number, name=name) if kind is Value and array else None
+    return partial(_number, name=name) if promised is not None and promised.is_value and array else None
 
 
 def is_bytes_or_pictures(values: Iterable[Any]) -> bool:
@@ -203,6 +204,6 @@ def _number(value: Any, name: str) -> Any:
     return found
 
 
-_ENCODERS: Mapping[type | None, Callable[..., Any]] = {
-    Image: _picture, Audio: sound_bytes, Video: video_bytes, Json: _json, Array: _array,
+_ENCODERS: Mapping[Feature | None, Callable[..., Any]] = {
+    Image(): _picture, Audio(): sound_bytes, Video(): video_bytes, Json(): _json, Array(): _array,
 }  # fmt: skip

@@ -601,7 +601,7 @@ def _fitted(kind: pa.DataType, feature: Feature) -> Form:
 
 
 def _fitted_struct(kind: pa.StructType, feature: Feature) -> Form:
-    inner = dict(feature.children)
+    inner = dict(feature.children or ())
     fitted = {child.name: _fitted(child.type, inner.get(child.name) or feature_of(child)) for child in kind}
     fields = [_with_kind(child, fitted[child.name][0]) for child in kind]
     return pa.struct(fields), {name: spec for name, (_, spec) in fitted.items()}

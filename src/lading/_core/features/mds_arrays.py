@@ -11,7 +11,7 @@ from lading._core.features.encode import array_bytes, as_bytes
 from lading._core.features.mds_values import DTYPES, array_head, array_layout, decode_mds, encode_mds, parse_array
 from lading._core.features.npy import npy_layout
 from lading._core.features.stored_values import npy_header
-from lading._core.features.types import Array, decode
+from lading._core.features.types import Feature, decode
 from lading.errors import Unrepresentable
 
 __all__ = ["array_encoding", "from_ndarray", "is_npy", "to_ndarray"]
@@ -22,13 +22,13 @@ _HEADERS = 4096
 """Headers of `.npy` files that are remembered: a header says a dtype and a shape."""
 
 
-def array_encoding(feature: Array) -> str | None:
+def array_encoding(feature: Feature) -> str | None:
     """Return MDS's encoding of a column of arrays; None if MDS holds none of them.
 
     Example:
         array_encoding(Array("float32", (None, 4)))  # "ndarray:float32": each value has its shape
     """
-    dtype, shape = feature.dtype, feature.shape
+    dtype, shape = feature.array or (None, None)
     if shape is not None and (not shape or 0 in shape or (dtype is not None and shape.count(None) > 1)):
         return None
     if dtype is None:
@@ -38,12 +38,12 @@ def array_encoding(feature: Array) -> str | None:
     return None if parse_array(name) is None else name
 
 
-def is_npy(feature: Array) -> bool:
+def is_npy(feature: Feature) -> bool:
     """Return whether bytes of a column of arrays are `.npy` files; otherwise they are the values alone."""
-    return feature.dtype is None or feature.shape is None
+    return feature.array is None or None in feature.array
 
 
-def to_ndarray(feature: Array, encoding: str, value: memoryview, *, exact: bool) -> bytes:
+def to_ndarray(feature: Feature, encoding: str, value: memoryview, *, exact: bool) -> bytes:
     """Return the bytes of an array as MDS's encoding has them.
 
     Args:
@@ -97,14 +97,14 @@ def _as_numpy_writes(header: bytes, encoding: str) -> tuple[bytes, int] | None:
     return array_head(kind, shape, dtype, extents), int(np.prod(shape)) * kind.itemsize
 
 
-def from_ndarray(feature: Array, encoding: str, value: memoryview) -> bytes:
+def from_ndarray(feature: Feature, encoding: str, value: memoryview) -> bytes:
     """Return the bytes of an array as its column has them; `to_ndarray` reversed. Raises DataError."""
-    if not is_npy(feature):
-        assert feature.dtype is not None
-        return array_bytes(decode_mds(encoding, value), feature.dtype, feature.shape or ())
+    dtype, shape = feature.array or (None, None)
+    if dtype is not None and shape is not None:
+        return array_bytes(decode_mds(encoding, value), dtype, shape)
     named: Any = parse_array(encoding)
-    kind, shape, at = array_layout(value, *named)
-    return b"".join([_header(kind, shape), value[at:]])
+    kind, extents, at = array_layout(value, *named)
+    return b"".join([_header(kind, extents), value[at:]])
 
 
 _header = lru_cache(_HEADERS)(npy_header)

@@ -27,8 +27,8 @@ from lading._core.arrow.views import (
     with_child_fields,
 )
 from lading._core.features.casts import shown, text_of_bytes
-from lading._core.features.stored_values import MEDIA_TYPES, is_payload
-from lading._core.features.types import Bytes, Feature, Json, Text, Value, feature_of, tag_by_extension
+from lading._core.features.stored_values import is_payload
+from lading._core.features.types import Bytes, Feature, Value, feature_of, tag_by_extension
 from lading.errors import BadReference, DataError, Unrepresentable
 
 __all__ = [
@@ -68,7 +68,7 @@ _ANY_IMAGE = ("image", "img")
 
 def is_meaning(feature: Feature) -> bool:
     """Return whether bytes with this feature are text, JSON or texts of numbers, and not just bytes."""
-    return isinstance(feature, (Text, Json)) or is_number(feature)
+    return feature.natural_type() is not None
 
 
 def is_number(feature: Feature) -> bool:
@@ -102,14 +102,14 @@ def lacks_extension(field: pa.Field) -> bool:
     """Return whether a column holds media whose format neither its name (`jpg`) nor its metadata say."""
     if not (is_payload(field.type) or is_media(field.type)) or EXTENSION_KEY in (field.metadata or {}):
         return False
-    return isinstance(known_feature(field), MEDIA_TYPES) and not _named(field)
+    return known_feature(field).is_media and not _named(field)
 
 
 def _named(field: pa.Field) -> str:
     """Return the extension in the name of a column of media; empty if there is none."""
     extension = field.name.rpartition(".")[2].lower()
     known = pa.field(field.name, _BYTES, metadata=tag_by_extension(field.name))
-    return extension if isinstance(feature_of(known), MEDIA_TYPES) and extension not in _ANY_IMAGE else ""
+    return extension if feature_of(known).is_media and extension not in _ANY_IMAGE else ""
 
 
 def extension_of(field: pa.Field) -> str:
@@ -169,10 +169,8 @@ def _natural_type(field: pa.Field, *, typed: bool, nested: bool) -> pa.DataType:
         return field.type
     feature = known_feature(field)
     if media:
-        return _BYTES if isinstance(feature, MEDIA_TYPES) else field.type
-    if is_number(feature):
-        return pa.int64()
-    return pa.string() if isinstance(feature, (Text, Json)) else field.type
+        return _BYTES if feature.is_media else field.type
+    return feature.natural_type() or field.type
 
 
 def known_feature(field: pa.Field) -> Feature:

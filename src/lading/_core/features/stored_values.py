@@ -32,7 +32,6 @@ from lading._core.features.types import (
 from lading.errors import UsageError
 
 __all__ = [
-    "MEDIA_TYPES",
     "declared_field",
     "is_payload",
     "is_payload_field",
@@ -41,9 +40,6 @@ __all__ = [
     "restored_type",
     "rows_schema",
 ]
-
-MEDIA_TYPES: tuple[type, ...] = (Image, Video, Audio)
-"""Features of media."""
 
 
 def is_payload(kind: pa.DataType) -> bool:
@@ -69,12 +65,10 @@ def npy_head(field: pa.Field) -> tuple[bytes, int] | None:
 
     With the header before the bytes, a member is a `.npy` file, and the value is a range of it. None for other fields.
     """
-    feature = feature_of(field) if is_payload(field.type) else None
-    if not isinstance(feature, Array) or feature.dtype not in NUMBER_TYPES or feature.shape is None:
+    name, extents = (feature_of(field).array if is_payload(field.type) else None) or (None, None)
+    if name not in NUMBER_TYPES or extents is None or None in extents:
         return None
-    if any(extent is None for extent in feature.shape):
-        return None
-    dtype, shape = np.dtype(feature.dtype).newbyteorder("<"), tuple(int(extent or 0) for extent in feature.shape)
+    dtype, shape = np.dtype(name).newbyteorder("<"), tuple(int(extent or 0) for extent in extents)
     return npy_header(dtype, shape), math.prod(shape) * dtype.itemsize
 
 
@@ -100,7 +94,8 @@ def is_payload_field(field: pa.Field) -> bool:
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if not (is_bytes(kind) or pa.types.is_fixed_size_binary(kind) or isinstance(kind, RefType)):
         return False
-    return isinstance(feature_of(field), (Bytes, *MEDIA_TYPES))
+    feature = feature_of(field)
+    return feature.is_bytes or feature.is_media
 
 
 def declared_field(name: str, kind: str | pa.DataType | Feature) -> pa.Field:

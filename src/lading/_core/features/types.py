@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from dataclasses import field as attribute
 from functools import partial
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import orjson
@@ -80,10 +80,10 @@ __all__ = [
     "encode",
     "feature_from",
     "feature_of",
+    "feature_of_extension",
     "fingerprint",
     "is_shape",
     "keeps_files",
-    "kind_of_extension",
     "plain_storage",
     "refuse_untold",
     "tag_by_extension",
@@ -213,7 +213,6 @@ class Json(_Decoded):
 class _Media(Feature):
     __slots__ = ()
 
-    is_media: ClassVar[bool] = True
     is_costly: ClassVar[bool] = True
 
     def to_arrow_type(self) -> pa.DataType:
@@ -240,10 +239,17 @@ class Image(_Media):
 
     encode_format: str | None = None
 
+    medium: ClassVar[Literal["image", "audio", "video"] | None] = "image"
+
     @property
     def unchanged(self) -> frozenset[type]:
         """Return the types of Python values that are stored unchanged."""
         return _BYTES
+
+    @property
+    def image_format(self) -> str | None:
+        """Return `encode_format`."""
+        return self.encode_format
 
     def check(self) -> None:
         """Raise UsageError if no column can be made for this feature."""
@@ -265,6 +271,8 @@ class Image(_Media):
 @dataclass(frozen=True, slots=True)
 class Audio(_Media):
     """Encoded audio, stored as an image is."""
+
+    medium: ClassVar[Literal["image", "audio", "video"] | None] = "audio"
 
     @property
     def unchanged(self) -> frozenset[type]:
@@ -290,6 +298,8 @@ class Video(_Media):
     """
 
     storage: str = "bytes"
+
+    medium: ClassVar[Literal["image", "audio", "video"] | None] = "video"
 
     @property
     def is_path(self) -> bool:
@@ -335,8 +345,12 @@ class Array(_Decoded):
     dtype: str | None = None
     shape: tuple[int | None, ...] | None = None
 
-    is_array: ClassVar[bool] = True
     is_costly: ClassVar[bool] = True
+
+    @property
+    def array(self) -> tuple[str | None, tuple[int | None, ...] | None]:
+        """Return dtype and shape."""
+        return self.dtype, self.shape
 
     def __post_init__(self) -> None:
         if self.dtype is not None:
@@ -610,6 +624,11 @@ class Value(_Scalar):
             arrow_type(self.dtype)
 
     @property
+    def type_name(self) -> str:
+        """Return Arrow's name of the type."""
+        return self.dtype
+
+    @property
     def may_change(self) -> bool:
         """Return whether values may be mutable objects, or files that disappear."""
         return "binary" in self.dtype
@@ -667,6 +686,11 @@ class Encoded(Feature):
 
     encoding: str
 
+    @property
+    def mds_encoding(self) -> str:
+        """Return MDS's name of the encoding."""
+        return self.encoding
+
     def spec(self) -> dict[str, Any]:
         """Return the feature as JSON."""
         return {"kind": "encoded", "encoding": self.encoding}
@@ -687,6 +711,8 @@ class Encoded(Feature):
 @dataclass(frozen=True, slots=True)
 class Place(Feature):
     """Position of bytes in the file that was read: kept, but not content, so it does not count in a digest."""
+
+    is_content: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -920,18 +946,17 @@ def tag_by_extension(name: str) -> dict[bytes, bytes]:
 
     Source: webdataset 1.0.2 autodecode.py for text, numbers, JSON and arrays. Pickles, tensors and the like stay bytes.
     """
-    feature = _EXTENSIONS.get(name.rpartition(".")[2].lower())
+    feature = feature_of_extension(name)
     return {} if feature is None else {FEATURE_KEY: _to_text(feature)}
 
 
-def kind_of_extension(name: str) -> type | None:
-    """Return the class of the feature that the last extension of a name stands for; None if unknown.
+def feature_of_extension(name: str) -> Feature | None:
+    """Return the feature that the last extension of a name stands for; None if unknown.
 
     Example:
-        kind_of_extension("cat/1.jpg")  # Image
+        feature_of_extension("cat/1.jpg")  # Image()
     """
-    feature = _EXTENSIONS.get(name.rpartition(".")[2].lower())
-    return None if feature is None else type(feature)
+    return _EXTENSIONS.get(name.rpartition(".")[2].lower())
 
 
 def _natural(kind: pa.DataType) -> Feature:
@@ -1065,7 +1090,7 @@ def _as_written(field: pa.Field) -> dict[str, Any]:
     """Return the feature of a field as JSON, with its dtype as written: manifests of older versions use other names."""
     feature = feature_of(field)
     spec = feature.spec()
-    if feature.is_array and FEATURE_KEY in (field.metadata or {}):
+    if feature.array is not None and FEATURE_KEY in (field.metadata or {}):
         spec["dtype"] = orjson.loads(field.metadata[FEATURE_KEY])["dtype"]
     return spec
 

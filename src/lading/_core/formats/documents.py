@@ -210,7 +210,7 @@ def _column(batch: pa.RecordBatch, field: pa.Field, *, may_be_null: bool) -> pa.
     encoded = pa.types.is_dictionary(given.type)
     if not is_text(given.type.value_type if encoded else given.type):
         return given
-    empty = _EMPTY[field.name][1] or ('""' if isinstance(feature_of(field), Json) else "")
+    empty = _EMPTY[field.name][1] or ('""' if feature_of(field).is_json else "")
     filled = given.cast(pa.large_string()).fill_null(empty)
     return (filled.dictionary_encode() if encoded else filled).cast(given.type)
 

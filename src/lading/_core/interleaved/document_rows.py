@@ -20,7 +20,7 @@ from lading._core.arrow.align import align_table
 from lading._core.arrow.byte_ranges import ByteRanges, as_view
 from lading._core.arrow.references import FileEntry, ref_field, with_files
 from lading._core.arrow.views import is_bytes, is_text, join, places, present, take_bytes
-from lading._core.features.stored_values import MEDIA_TYPES, is_payload_field, rows_schema
+from lading._core.features.stored_values import is_payload_field, rows_schema
 from lading._core.features.types import feature_of
 from lading._core.formats.documents import MEDIA, PLAIN_ROWS, media_lists, media_parts
 from lading._core.formats.text_lines import without_dictionary
@@ -33,7 +33,7 @@ __all__ = [
     "documents_schema",
 ]
 
-_TYPES = MEDIA_TYPES
+_TYPES = ("image", "video", "audio")
 _OTHER = len(_TYPES)
 _LARGE_BYTES = 4 << 10
 """Values of this average size are copied one by one."""
@@ -58,7 +58,8 @@ def _media(batch: pa.RecordBatch) -> pa.ListArray:
     payload = [without_dictionary(batch.column(field.name)) for field in fields]
     there = np.array([present(column) for column in payload], np.bool_).reshape(len(fields), batch.num_rows)
     row, column = np.nonzero(there.T)
-    kinds = [next((i for i, kind in enumerate(_TYPES) if isinstance(feature_of(f), kind)), _OTHER) for f in fields]
+    media = [feature_of(field).medium for field in fields]
+    kinds = [_OTHER if medium is None else _TYPES.index(medium) for medium in media]
     at = column * batch.num_rows + row
     ids = pa.array([field.name for field in fields], pa.string())
     bounds = np.concatenate([[0], np.cumsum(there.sum(axis=0))])

@@ -37,7 +37,7 @@ from lading._core.features.items import (
     RESERVED,
     sample_starts,
 )
-from lading._core.features.types import Json, feature_of
+from lading._core.features.types import feature_of
 from lading._core.formats.base import DEFAULT_SCAN, DocumentReader, Scan, ShardReader
 from lading._core.formats.documents import BYTES, FAILED, MEDIA, MISSING, PLACE, by_number, media_parts
 from lading._core.interleaved.absent_fields import warn_absent_fields
@@ -466,7 +466,7 @@ def _column_of_texts(documents: pa.RecordBatch, name: str) -> pa.Array:
     if at < 0:
         return pa.nulls(len(documents), pa.string())
     given = documents.column(at)
-    if isinstance(feature_of(documents.schema.field(at)), Json):
+    if feature_of(documents.schema.field(at)).is_json:
         values = [None if text is None else json_text.loads(text) for text in given.to_pylist()]
         texts = [
             v if v is None or (isinstance(v, str) and json_text.is_unicode(v)) else json_text.dumps(v) for v in values
@@ -518,7 +518,7 @@ def _aligned(items: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """Return the items with these columns; references stay, and so do bytes."""
     for i, field in enumerate(items.schema):
         at = target.get_field_index(field.name)
-        if at >= 0 and isinstance(feature_of(target.field(at)), Json) and not isinstance(feature_of(field), Json):
+        if at >= 0 and feature_of(target.field(at)).is_json and not feature_of(field).is_json:
             # JSON because other shards hold other types in this column.
             values = items.column(i)
             texts = pc.if_else(values.is_valid(), json_text.dumps_each(values), pa.scalar(None, pa.large_string()))

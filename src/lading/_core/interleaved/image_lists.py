@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lading._core.arrow import json_text
 from lading._core.arrow.views import make_lists, take_values
 from lading._core.features.items import METADATA_POSITION, RESERVED, sample_starts
-from lading._core.features.types import Json, feature_of
+from lading._core.features.types import feature_of
 from lading._core.spelling import names_value
 from lading.errors import DataError
 
@@ -73,7 +73,7 @@ class ImageLists:
 def may_hold_lists(field: pa.Field) -> bool:
     """Return whether values of a passthrough column may be lists of any length."""
     is_list = isinstance(field.type, (pa.ListType, pa.LargeListType))
-    return field.name not in RESERVED and (is_list or isinstance(feature_of(field), Json))
+    return field.name not in RESERVED and (is_list or feature_of(field).is_json)
 
 
 class _Documents:

@@ -30,7 +30,7 @@ from lading._core.arrow.rebatch import split_samples
 from lading._core.arrow.references import concat, files_of, is_ref, make_refs, unpack, with_files
 from lading._core.arrow.views import byte_lengths, from_ranges, is_bytes, is_text, join, present
 from lading._core.features.items import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, RESERVED, split_rows, without_source
-from lading._core.features.types import Bytes, Json, Text, feature_of, with_feature
+from lading._core.features.types import Json, feature_of, with_feature
 from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardReader
 from lading._core.interleaved.absent_fields import warn_absent_fields
 from lading._core.interleaved.base import View, documents_at_once
@@ -68,9 +68,9 @@ def is_packed_schema(schema: pa.Schema) -> bool:
     if sorted(schema.names) != sorted(PACKED_SCHEMA.names):
         return False
     ids, items, content = (schema.field(name) for name in PACKED_SCHEMA.names)
-    texts = is_text(ids.type) and is_text(items.type) and isinstance(feature_of(items), Json)
+    texts = is_text(ids.type) and is_text(items.type) and feature_of(items).is_json
     payload = is_ref(content.type) or is_bytes(content.type)
-    return texts and payload and isinstance(feature_of(ids), Text) and isinstance(feature_of(content), Bytes)
+    return texts and payload and feature_of(ids).is_text and feature_of(content).is_bytes
 
 
 class PackedView(View):
@@ -369,7 +369,7 @@ class _Items:
         """
         if field.name == "sample_id":
             return self.packed.column("sample_id").take(pa.array(self.sample)).cast(field.type)
-        if isinstance(feature_of(field), Json):
+        if feature_of(field).is_json:
             stored = (item.get(field.name, _ABSENT) for item in self.values)
             found = pa.array(
                 [None if value is _ABSENT else json_text.dumps(value) for value in stored], pa.large_string()

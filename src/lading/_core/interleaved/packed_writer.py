@@ -22,7 +22,7 @@ from lading._core.arrow.json_text import glued, joined_runs
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import byte_lengths, is_bytes, join, present, row_bytes
 from lading._core.features.items import sample_starts, split_rows
-from lading._core.features.types import Json, feature_of
+from lading._core.features.types import feature_of
 from lading._core.formats.base import Ranges, single_ranges
 from lading._core.interleaved.packed import CONTENT, LENGTH, PACKED_SCHEMA
 from lading.errors import DataError, LadingError, SchemaMismatch, Unrepresentable
@@ -56,7 +56,7 @@ def check_columns(schema: pa.Schema) -> None:
 
 
 def _is_json(field: pa.Field) -> bool:
-    return isinstance(feature_of(field), Json) or is_json_type(field.type)
+    return feature_of(field).is_json or is_json_type(field.type)
 
 
 def pack(batch: pa.RecordBatch, ranges: Ranges) -> tuple[pa.RecordBatch, Ranges]:
@@ -162,7 +162,7 @@ def _member(name: str, column: pa.Array, texts: pa.LargeStringArray) -> pa.Large
 
 def _json_texts(field: pa.Field, column: pa.Array, first: int) -> pa.LargeStringArray:
     """Return JSON texts of the values of a column. Raises Unrepresentable for invalid JSON in a JSON column."""
-    if not isinstance(feature_of(field), Json):
+    if not feature_of(field).is_json:
         return json_text.dumps_each(join(column))
     column = join(column.storage if isinstance(column.type, pa.BaseExtensionType) else column)
     texts = column.cast(pa.large_string())

@@ -19,7 +19,7 @@ from lading._core.arrow.json_columns import is_json_type
 from lading._core.arrow.json_text import glued, joined_runs
 from lading._core.arrow.views import join
 from lading._core.features.items import MODALITIES, content_type_of, extension_of
-from lading._core.features.types import Json, feature_of
+from lading._core.features.types import feature_of
 from lading._core.interleaved.tar import column_name, field_name
 from lading._core.interleaved.tar_items import IMAGE, METADATA, TEXT, Items, numbers
 from lading._core.interleaved.tar_rows import EXTRAS_FIELD
@@ -104,7 +104,7 @@ class Passthrough:
             raise Unrepresentable(f"the JSON of a sample has a field {name!r} of its own", column=field.name)
         if column_name(name) != field.name:
             raise Unrepresentable(f"a reader would call this column {column_name(name)!r}", column=field.name)
-        is_json = isinstance(feature_of(field), Json)
+        is_json = feature_of(field).is_json
         if not is_json and not is_json_type(field.type):
             raise Unrepresentable("JSON cannot hold this type exactly", column=field.name, found=field.type)
         return cls(field.name, json_text.dumps(name), is_json)

@@ -15,7 +15,7 @@ from lading._core.arrow.views import is_bytes
 from lading._core.features.casts import cast_column
 from lading._core.features.natural import is_meaning, known_feature
 from lading._core.features.stored_values import is_payload
-from lading._core.features.types import FEATURE_KEY, Json, feature_of
+from lading._core.features.types import FEATURE_KEY, feature_of
 from lading._core.formats.base import Change, Scan, SchemaBefore
 from lading._core.storage.fetch import Fetcher
 
@@ -48,7 +48,7 @@ def _fits(field: pa.Field, asked: pa.Field) -> bool:
     """Return whether values need no cast; JSON that is to be text becomes the text of its strings."""
     if is_ref(field.type):
         return is_bytes(asked.type)
-    return bool(field.type == asked.type) and not isinstance(feature_of(field), Json)
+    return bool(field.type == asked.type) and not feature_of(field).is_json
 
 
 def fetched_column(rows: pa.RecordBatch | pa.Table, fetcher: Fetcher) -> Any:

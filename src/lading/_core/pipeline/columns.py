@@ -13,20 +13,12 @@ from lading._core.arrow.batches import with_columns
 from lading._core.arrow.json_columns import wider_column
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import LIST_TYPES, child_fields, is_bytes, is_text, plain_type
-from lading._core.features import types as features
 from lading._core.features.items import KEY, RESERVED, without_source
 from lading._core.features.natural import has_natural_type, in_natural_type, natural_schema
 from lading._core.features.stored_values import npy_head
 from lading._core.features.types import (
     FEATURE_KEY,
-    Audio,
-    ClassLabel,
     Feature,
-    Image,
-    Struct,
-    Text,
-    Value,
-    Video,
     feature_of,
 )
 from lading._core.pipeline.shard_kind import ShardKind
@@ -34,8 +26,6 @@ from lading.errors import SchemaMismatch
 
 __all__ = ["WrittenColumns", "written_schema"]
 
-_AS_STORED = (Image, Audio, Video, ClassLabel)
-"""Features that do not change how values are read."""
 _TYPE = re.compile(r"(?:large_|fixed_size_)?([a-z]+)(?:_view)?\d*(?:\[\w+(, tz=.+)?\])?")
 _NUMBERS = ("int", "uint", "halffloat", "float", "double")
 
@@ -193,11 +183,9 @@ class WrittenColumns:
         if told[0] == told[1] or pa.types.is_null(known.type) or pa.types.is_null(written.type):
             return
         expected, found = feature_of(known), feature_of(written)
-        if None in told and (self._is_given or isinstance(expected if told[0] else found, _AS_STORED)):
+        if None in told and (self._is_given or _reads_alike(expected if told[0] else found)):
             return
-        if all(
-            isinstance(feature, _AS_STORED) and not isinstance(feature, ClassLabel) for feature in (expected, found)
-        ):
+        if expected.is_media and found.is_media:
             return
         if not _are_alike(expected, known.type, found, written.type):
             raise SchemaMismatch("rows of one column mean different things", column=known.name,
@@ -216,6 +204,11 @@ def _stays(field: pa.Field, given: pa.DataType) -> bool:
     return (is_bytes(field.type) and (is_ref(given) or is_bytes(given))) or has_natural_type(field, given)
 
 
+def _reads_alike(feature: Feature) -> bool:
+    """Whether a feature does not change how values are read."""
+    return feature.is_media or feature.labels is not None
+
+
 def _are_alike(one: Feature, kind: pa.DataType, other: Feature, second: pa.DataType) -> bool:
     """Whether the first feature reads values of the other feature, stored in the second type, unchanged.
 
@@ -224,20 +217,20 @@ def _are_alike(one: Feature, kind: pa.DataType, other: Feature, second: pa.DataT
     kind, second = _unwrapped(kind), _unwrapped(second)
     if one == other or pa.types.is_null(second):
         return True
-    match one, other:
-        case _, Value() | Text() if pa.types.is_null(kind):
-            return True
-        case Value(dtype), Value(second_dtype):
-            said = _class_of(dtype) == _class_of(str(kind)) and _class_of(second_dtype) == _class_of(str(second))
-            return said and _differ_in_width(kind, second)
-        case features.Sequence(ours), features.Sequence(theirs) if _all_are(LIST_TYPES, kind, second):
-            return _are_alike(ours, kind.value_type, theirs, second.value_type)
-        case Struct(ours), Struct(theirs) if _all_are(pa.StructType, kind, second):
-            own, others = ({child.name: child.type for child in struct} for struct in (kind, second))
-            return len(ours) == len(theirs) and all(
-                name == named and _are_alike(inner, own.get(name, pa.null()), found, others.get(name, pa.null()))
-                for (name, inner), (named, found) in zip(ours, theirs, strict=True)
-            )
+    if pa.types.is_null(kind) and (other.is_value or other.is_text):
+        return True
+    if one.type_name is not None and other.type_name is not None:
+        names = (one.type_name, str(kind)), (other.type_name, str(second))
+        said = all(_class_of(name) == _class_of(found) for name, found in names)
+        return said and _differ_in_width(kind, second)
+    if one.item is not None and other.item is not None and _all_are(LIST_TYPES, kind, second):
+        return _are_alike(one.item, kind.value_type, other.item, second.value_type)
+    if one.children is not None and other.children is not None and _all_are(pa.StructType, kind, second):
+        own, others = ({child.name: child.type for child in struct} for struct in (kind, second))
+        return len(one.children) == len(other.children) and all(
+            name == named and _are_alike(inner, own.get(name, pa.null()), found, others.get(name, pa.null()))
+            for (name, inner), (named, found) in zip(one.children, other.children, strict=True)
+        )
     return False
 
 

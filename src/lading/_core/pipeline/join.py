@@ -12,7 +12,7 @@ import pyarrow as pa
 from lading._core.arrow.align import align_table, union_schema
 from lading._core.arrow.references import concat
 from lading._core.features.items import LINEAGE_KEY
-from lading._core.features.types import Json, feature_of
+from lading._core.features.types import feature_of
 from lading._core.pipeline.batch import Batch
 
 __all__ = ["join", "split_duplicate_ids"]
@@ -96,7 +96,7 @@ def _same_types(one: pa.Schema, other: pa.Schema) -> bool:
 
 
 def _is_json(field: pa.Field) -> bool:
-    return isinstance(feature_of(field), Json)
+    return feature_of(field).is_json
 
 
 def _joined(batches: Sequence[Batch], files: list[str]) -> Batch:

@@ -19,7 +19,6 @@ from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import plain_type, present, take_rows, take_values, without_views
 from lading._core.features.casts import cast_column
 from lading._core.features.natural import is_number, known_feature
-from lading._core.features.types import Json
 from lading._core.interleaved.tar_writer import Roles
 from lading._core.interleaved.typed import retyped
 from lading._core.pipeline.batch import Batch
@@ -142,7 +141,7 @@ class _Rows:
 def _hollow(column: pa.Array, field: pa.Field) -> pa.Array:
     """Return empty bytes in the place of references, or what else their column takes; nulls stay."""
     feature = known_feature(field)
-    value = b"null" if isinstance(feature, Json) else b"0" if is_number(feature) else b""
+    value = b"null" if feature.is_json else b"0" if is_number(feature) else b""
     return pa.array([value if there else None for there in column.is_valid().to_pylist()], pa.large_binary())
 
 

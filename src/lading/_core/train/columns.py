@@ -20,24 +20,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading._core.arrow import json_text
-from lading._core.arrow.types import arrow_type, uncut_getter, uncut_values
+from lading._core.arrow.types import uncut_getter, uncut_values
 from lading._core.arrow.views import LIST_TYPES, is_bytes, is_text, present, total_bytes, without_runs
-from lading._core.features import types as features
 from lading._core.features.items import KEY
 from lading._core.features.mds_values import parse_array
 from lading._core.features.types import (
     FEATURE_KEY,
-    Array,
-    Audio,
-    Bytes,
-    ClassLabel,
-    Encoded,
     Feature,
     Image,
-    Json,
-    Text,
-    Value,
-    Video,
     decode,
     feature_of,
 )
@@ -245,7 +235,7 @@ class ColumnMaker:
         """How a column is read."""
         name, feature, kind = field.name, feature_of(field), _plain(pa.nulls(0, field.type)).type
         way = self._way(name, feature)
-        if isinstance(feature, Video) and name in (self._recipe.decode or {}) and way in get_args(Way):
+        if feature.medium == "video" and name in (self._recipe.decode or {}) and way in get_args(Way):
             raise UsageError("a video becomes frames by a function", found=f"decode={{{name!r}: {way!r}}}",
                              expected="such as lading.train.frames(count=8), or None")  # fmt: skip
         arrays = self._makes_arrays and self._recipe.transform is None and name not in self._lists
@@ -253,13 +243,13 @@ class ColumnMaker:
             return read
         if way is None and name not in self._lists and _is_list_of_numbers(feature, kind):
             return _list_values
-        is_image = isinstance(feature, Image) or (isinstance(feature, Bytes) and not holds_media(name, feature))
+        is_image = feature.medium == "image" or (feature.is_bytes and not holds_media(name, feature))
         if arrays and self._size is not None and way in ("numpy", "torch") and is_image:
             return partial(_pixels, size=self._size, channels_first=way == "torch")
         if way is None:
             if _is_number(kind) and name not in self._lists:
                 return _scalars
-            if self._recipe.transform is None and not isinstance(feature, (Array, Encoded)):
+            if self._recipe.transform is None and feature.array is None and feature.mds_encoding is None:
                 self._lists.add(name)
             return _as_stored(feature, kind)
         return partial(_each, function=decoder_of(name, feature, way, self._size))
@@ -350,17 +340,15 @@ def _is_number(kind: pa.DataType) -> bool:
 def _is_list_of_numbers(feature: Feature, kind: pa.DataType) -> bool:
     if not isinstance(kind, LIST_TYPES) or not _is_number(kind.value_type):
         return False
-    return isinstance(feature, Value) or (
-        isinstance(feature, features.Sequence) and isinstance(feature.feature, (Value, ClassLabel))
-    )
+    return feature.is_value or (feature.item is not None and feature.item.is_scalar)
 
 
 def _array_reader(feature: Feature, kind: pa.DataType) -> _Reader | None:
     """How a column is read whose values are an array in every batch without nulls; None for another column."""
-    if isinstance(feature, (Value, ClassLabel)):
+    if feature.is_scalar:
         if _is_number(kind):
             return _numbers
-        dtype = arrow_type(feature.dtype) if isinstance(feature, Value) and is_bytes(kind) else pa.int64()
+        dtype = feature.to_arrow_type() if feature.is_value and is_bytes(kind) else pa.int64()
         if is_bytes(kind) and (pa.types.is_integer(dtype) or pa.types.is_floating(dtype)):
             return partial(_parsed_numbers, feature=feature, dtype=np.dtype(dtype.to_pandas_dtype()))
     shape = _array_of(feature)
@@ -369,13 +357,12 @@ def _array_reader(feature: Feature, kind: pa.DataType) -> _Reader | None:
 
 def _array_of(feature: Feature) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
     """Return type and shape of a column of arrays, if its feature says both."""
-    dtype: str | None = None
-    shape: Any = None
-    if isinstance(feature, Array):
-        dtype, shape = feature.dtype, feature.shape
-    elif isinstance(feature, Encoded):
-        dtype, shape = parse_array(feature.encoding) or (None, None)
-    return None if dtype is None or shape is None or None in shape else (np.dtype(dtype), tuple(shape))
+    dtype, shape = feature.array or parse_array(feature.mds_encoding or "") or (None, None)
+    return (
+        None
+        if dtype is None or shape is None or None in shape
+        else (np.dtype(dtype), tuple(n for n in shape if n is not None))
+    )
 
 
 # Readers of columns
@@ -485,13 +472,13 @@ def _with_nulls(made: NDArray[Any], there: NDArray[np.bool_]) -> Any:
 def _as_stored(feature: Feature, kind: pa.DataType) -> _Reader:
     """How a column is read whose values are those of `ds.with_decode(False)[i]`."""
     stored = is_bytes(kind) or is_text(kind)
-    if isinstance(feature, Text) and is_bytes(kind):
+    if feature.is_text and is_bytes(kind):
         return partial(_batchwise, function=_texts, feature=feature)
-    if isinstance(feature, Json) and stored:
+    if feature.is_json and stored:
         return partial(_batchwise, function=_parsed, feature=feature)
-    if isinstance(feature, (Bytes, Text)) or (isinstance(feature, (Image, Audio, Video)) and is_bytes(kind)):
+    if feature.is_bytes or feature.is_text or (feature.is_media and is_bytes(kind)):
         return lambda column, _: column.to_pylist()
-    if isinstance(feature, (Value, ClassLabel)) and not stored:
+    if feature.is_scalar and not stored:
         return partial(_each, function=None)
     return partial(_each, function=partial(decode, feature))
 

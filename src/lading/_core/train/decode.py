@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lading._core.content.media_files import VideoFile, open_image, read_sound
 from lading._core.features.images import BROKEN, SIDEWAYS, orientation_of
-from lading._core.features.types import Array, Audio, Bytes, Encoded, Feature, Image, Sequence, Struct, Video, decode
+from lading._core.features.types import Feature, Image, decode
 from lading._core.storage.threads import Running
 from lading.errors import DataError, FunctionError, LadingError, MissingExtra, UsageError, missing_extra
 
@@ -62,16 +62,16 @@ def decoder_of(name: str, feature: Feature, way: Decode, size: tuple[int, int] |
         return lambda value: _called(way, decode(feature, value))
     if way is None:
         return partial(decode, feature)
-    if isinstance(feature, Bytes):
+    if feature.is_bytes:
         if _is_safetensors(name):
             return lambda value: as_tensors(value, way)
         feature = Image()  # the user says so
-    if way == "torch" and isinstance(feature, Array):
+    if way == "torch" and feature.array is not None:
         return lambda value: torch_here().from_numpy(decode(feature, value))
-    if way == "pil" and _holds(feature, Audio):
+    if way == "pil" and "audio" in _media_in(feature):
         raise UsageError("audio is no image of Pillow's", expected="numpy, torch, None or a function",
                          found=f"decode={{{name!r}: 'pil'}}")  # fmt: skip
-    if not holds_media(name, feature) and not isinstance(feature, Array):
+    if not holds_media(name, feature) and feature.array is None:
         raise UsageError("only media, arrays and bytes can be decoded in this way", expected="None or a function",
                          found=f"decode={{{name!r}: {way!r}}} of a column of {type(feature).__name__}")  # fmt: skip
     return lambda value: _media(feature, decode(feature, value), way, size)
@@ -79,40 +79,33 @@ def decoder_of(name: str, feature: Feature, way: Decode, size: tuple[int, int] |
 
 def holds_media(name: str, feature: Feature) -> bool:
     """Return whether values of a column are decoded by default: media, also inside lists and structs; safetensors."""
-    return _holds(feature, Image, Audio, Video) or (isinstance(feature, Bytes) and _is_safetensors(name))
+    return bool(_media_in(feature)) or (feature.is_bytes and _is_safetensors(name))
 
 
 def _is_safetensors(name: str) -> bool:
     return name.rpartition(".")[2].lower() == _SAFETENSORS
 
 
-def _holds(feature: Feature, *kinds: type) -> bool:
-    match feature:
-        case Sequence(inner):
-            return _holds(inner, *kinds)
-        case Struct(fields):
-            return any(_holds(inner, *kinds) for _, inner in fields)
-        case Encoded(encoding):
-            return Image in kinds and (encoding == "pil" or encoding in _IMAGES_OF_MDS)
-    return isinstance(feature, kinds)
+def _media_in(feature: Feature) -> set[str]:
+    """Return the kinds of media in a column, also inside lists and structs."""
+    encoded = {"pil", *_IMAGES_OF_MDS}
+    return {leaf.medium or "image" for leaf in feature.leaves() if leaf.is_media or leaf.mds_encoding in encoded}
 
 
 def _media(feature: Feature, value: Any, way: Way, size: tuple[int, int] | None) -> Any:
     """Return a value with its media decoded, also inside lists and structs."""
-    match feature:
-        case Sequence(inner) if isinstance(value, list):
-            return [_media(inner, item, way, size) for item in value]
-        case Encoded(encoding) if encoding in _IMAGES_OF_MDS:
-            return [as_pixels(item, way, size) for item in value]
-        case Struct(fields) if isinstance(value, dict):
-            made = {name: _media(inner, value[name], way, size) for name, inner in fields if name in value}
-            return {**value, **made}
-        case Image() | Audio() | Video() | Encoded("pil") if value is not None:
-            stored = _stored(value)
-            if stored is None or isinstance(feature, Video):
-                return stored if stored is None else VideoFile(stored)
-            return as_sound(stored, way) if isinstance(feature, Audio) else as_pixels(stored, way, size)
-    return value
+    return feature.changed(value, lambda leaf, inside: _medium(leaf, inside, way, size))
+
+
+def _medium(feature: Feature, value: Any, way: Way, size: tuple[int, int] | None) -> Any:
+    if feature.mds_encoding in _IMAGES_OF_MDS:
+        return [as_pixels(item, way, size) for item in value]
+    if value is None or not (feature.is_media or feature.mds_encoding == "pil"):
+        return value
+    stored = _stored(value)
+    if stored is None or feature.medium == "video":
+        return stored if stored is None else VideoFile(stored)
+    return as_sound(stored, way) if feature.medium == "audio" else as_pixels(stored, way, size)
 
 
 def _stored(value: Any) -> Any:

@@ -32,7 +32,7 @@ from lading._core.dataset.shards.iteration import materialise_parts, shard_batch
 from lading._core.dataset.shards.shards import Shards
 from lading._core.features.items import KEY
 from lading._core.features.row_layout import row_layout
-from lading._core.features.types import Feature, Json, feature_of
+from lading._core.features.types import Feature, feature_of
 from lading._core.formats.base import Scan
 from lading._core.pipeline.batch import Batch
 from lading._core.pipeline.join import join
@@ -206,7 +206,7 @@ def _with_forms(dataset: Shards, batch: pa.RecordBatch, range_hasher: RangeHashe
         for name, feature in features.items()
         if value_form(feature, long=False) or total_bytes(batch.select([name])) <= _COPIED_BYTES
     }
-    texts = {name for name in refs if isinstance(features[name], Json)}
+    texts = {name for name in refs if features[name].is_json}
     seen = range_hasher.look_up(refs, files_of(batch.schema), texts)
     left = dataset.fetcher.pieces_to_read(batch, {name: ~values.known for name, values in seen.items()})
     pieces = {name: _either(seen[name].kept, rest) for name, rest in left.items()}

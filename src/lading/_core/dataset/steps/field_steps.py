@@ -132,7 +132,7 @@ def _with_fields(step: Fields, batch: pa.RecordBatch, fetcher: Fetcher) -> pa.Re
 
 
 def _use(column: pa.Field) -> Use:
-    if isinstance(feature_of(column), Json):
+    if feature_of(column).is_json:
         return "any"
     kind = column.type
     if pa.types.is_string(kind):
@@ -144,7 +144,7 @@ def _fitted(found: FieldColumn, column: pa.Field, batch: pa.RecordBatch) -> pa.A
     values = found.values
     if found.others is not None:
         raise _misfit(column, batch, int(np.argmax(found.others)))
-    if isinstance(feature_of(column), Json):
+    if feature_of(column).is_json:
         return _as_json(values)
     try:
         return values.cast(column.type)

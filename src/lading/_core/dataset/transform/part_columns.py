@@ -12,7 +12,6 @@ from lading._core.dataset.transform.part_views import Columns
 from lading._core.features.items import KEY
 from lading._core.features.natural import is_number, known_feature, whole_numbers
 from lading._core.features.row_layout import RowLayout
-from lading._core.features.types import Json, Text
 from lading.errors import SchemaMismatch, UsageError
 
 __all__ = ["FirstRows", "columns_of_parts"]
@@ -86,7 +85,7 @@ def _as_meant(field: pa.Field, texts: set[str], numbers: set[str], first_rows: F
         values = None if rows is None else rows.column(field.name).drop_null()
         is_text_only = values is not None and whole_numbers(values).null_count > 0
         return field.with_type(pa.large_string() if is_text_only else pa.int64())
-    return field.with_type(pa.large_string()) if field.name in texts and isinstance(feature, (Text, Json)) else field
+    return field.with_type(pa.large_string()) if field.name in texts and (feature.is_text or feature.is_json) else field
 
 
 def _misfit(misfits: Sequence[tuple[str, SchemaMismatch, Sequence[tuple[str, pa.Schema]]]]) -> SchemaMismatch:

@@ -28,7 +28,7 @@ from lading._core.dataset.values.field_values import advice_about, meant_fields,
 from lading._core.dataset.values.json_values import FieldColumn
 from lading._core.features.items import METADATA_POSITION, RESERVED, sample_starts, samples_with
 from lading._core.features.row_layout import row_layout
-from lading._core.features.types import ClassLabel, feature_of
+from lading._core.features.types import feature_of
 from lading._core.formats.base import RowFilter
 from lading._core.storage.fetch import Fetcher
 from lading.errors import LadingError, UsageError
@@ -195,11 +195,11 @@ def check_condition(condition: Condition, schema: pa.Schema) -> None:
             raise condition.located(error, wanted) from None
     for wanted, text in condition.texts:
         path = wanted.field.among(schema.names)
-        feature = None if path.path else feature_of(schema.field(path.column))
-        if isinstance(feature, ClassLabel) and feature.names and text not in feature.numbers:
-            shown = ", ".join(feature.names[:_SHOWN_LABELS]) + (", …" if len(feature.names) > _SHOWN_LABELS else "")
+        labels = None if path.path else feature_of(schema.field(path.column)).labels
+        if labels and text not in labels:
+            shown = ", ".join(labels[:_SHOWN_LABELS]) + (", …" if len(labels) > _SHOWN_LABELS else "")
             raise UsageError("the column has no such label", column=path.column, expected=shown, found=repr(text),
-                             advice=close_to(text, feature.names))  # fmt: skip
+                             advice=close_to(text, labels))  # fmt: skip
 
 
 def _conditions(steps: Iterable[Step]) -> list[Condition]:

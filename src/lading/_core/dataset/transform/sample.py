@@ -17,7 +17,7 @@ from lading._core.dataset.values.python_values import members_among
 from lading._core.features.encode import is_tensor
 from lading._core.features.images import encoded_source, is_image, refuse_lost_turn, remember_field
 from lading._core.features.items import KEY, lineage_of
-from lading._core.features.types import Bytes, Text, Value, decode, feature_of
+from lading._core.features.types import decode, feature_of
 from lading._core.storage.fetch import Fetcher
 from lading.errors import DataError, LadingError, UsageError, errors_at
 
@@ -240,7 +240,7 @@ class Columns:
 
 def _decoder(field: pa.Field, opening: Opening | None) -> Callable[[Any], Any] | None:
     feature = feature_of(field)
-    if isinstance(feature, (Bytes, Text, Value)) and not (is_ref(field.type) or is_bytes(field.type)):
+    if (feature.is_bytes or feature.is_text or feature.is_value) and not (is_ref(field.type) or is_bytes(field.type)):
         return None
     media = opening is not None and media_features({field.name: feature})
 

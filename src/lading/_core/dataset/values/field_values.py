@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 
 from lading._core.arrow import json_text
 from lading._core.arrow.references import files_of, is_ref, unpack
-from lading._core.arrow.types import arrow_type
 from lading._core.arrow.views import (
     LIST_TYPES,
     byte_lengths,
@@ -42,7 +41,7 @@ from lading._core.content.nested import close_to, empty_batch, field_named, no_s
 from lading._core.dataset.values.json_values import FieldColumn, json_at, typed_json
 from lading._core.dataset.values.media_headers import media_facts
 from lading._core.features.items import METADATA_POSITION, lineage_of, sample_starts
-from lading._core.features.types import Audio, ClassLabel, Feature, Image, Json, Text, Value, Video, feature_of
+from lading._core.features.types import Audio, Feature, Image, Video, feature_of
 from lading._core.storage.fetch import Fetcher, value_bounds
 from lading.errors import DataError, LadingError, UsageError, errors_at
 
@@ -218,7 +217,7 @@ def advice_about(path: FieldPath, schema: pa.Schema) -> str | None:
     if not meant:
         return None
     kinds = {field.name: feature_of(field) for field in schema}
-    of = "JSON" if all(isinstance(kinds[each.column], Json) for each in meant) else "media and JSON"
+    of = "JSON" if all(kinds[each.column].is_json for each in meant) else "media and JSON"
     return f"Fields of {of} are named after their column: {' or '.join(map(str, meant))}."
 
 
@@ -227,7 +226,7 @@ def meant_fields(path: FieldPath, schema: pa.Schema) -> list[FieldPath]:
     kinds = {field.name: feature_of(field) for field in schema}
     media = _MEDIA_OF_FACTS.get(path.column, (Image, Audio, Video)) if path.column in MEDIA_FACTS else ()
     with_fact = next((name for name, kind in kinds.items() if isinstance(kind, media) and not path.path), None)
-    with_json = next((name for name, kind in kinds.items() if isinstance(kind, Json)), None)
+    with_json = next((name for name, kind in kinds.items() if kind.is_json), None)
     return [FieldPath(name, (path.column, *path.path)) for name in (with_fact, with_json) if name is not None]
 
 
@@ -261,11 +260,11 @@ def _with_names(column: FieldColumn, schema: pa.Schema, wanted: Wanted) -> Field
     ):
         return column
     feature = feature_of(field_named(schema, wanted.field))
-    if not isinstance(feature, ClassLabel):
+    if feature.labels is None:
         return column
     numbers = column.values
-    named = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(feature.names)))
-    return FieldColumn(pa.array(feature.names, pa.string()).take(pc.if_else(named, numbers, None)))
+    named = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(feature.labels)))
+    return FieldColumn(pa.array(feature.labels, pa.string()).take(pc.if_else(named, numbers, None)))
 
 
 _Way: TypeAlias = Literal["stored", "nested", "text", "number", "json", "media"]
@@ -277,20 +276,20 @@ def _way(field: pa.Field, path: FieldPath) -> _Way:
     packed = is_ref(kind) or is_bytes(kind)
     if path.path:
         return _way_inside(kind, feature, path)
-    if isinstance(feature, Json):
+    if feature.is_json:
         return "json"
-    if packed and isinstance(feature, Text):
+    if packed and feature.is_text:
         return "text"
-    return "number" if packed and isinstance(feature, (Value, ClassLabel)) else "stored"
+    return "number" if packed and feature.is_scalar else "stored"
 
 
 def _way_inside(kind: pa.DataType, feature: Feature, path: FieldPath) -> _Way:
     first, packed = path.path[0], is_ref(kind) or is_bytes(kind)
     if pa.types.is_null(kind):  # the rows of other shards may have fields
         return "nested"
-    if isinstance(feature, (Json, Text)) or is_text(kind):
+    if feature.is_text or feature.is_json or is_text(kind):
         return "json"
-    is_media = isinstance(feature, (Image, Audio, Video))
+    is_media = feature.is_media
     is_child = pa.types.is_struct(kind) and kind.get_field_index(str(first)) >= 0
     has_bytes = packed or (pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0)
     if not is_child and (is_media or (has_bytes and first in MEDIA_FACTS)):
@@ -385,7 +384,7 @@ def _number(values: _Values, wanted: Sequence[Wanted]) -> list[FieldColumn]:
     if all(each.use == "presence" for each in wanted):
         return _stored(values, wanted)
     feature = feature_of(values.field)
-    kind = arrow_type(feature.dtype) if isinstance(feature, Value) else pa.int64()
+    kind = feature.to_arrow_type()
     texts = pc.utf8_trim_whitespace(_all_text(values))
     try:
         numbers = texts.cast(kind)
@@ -426,7 +425,7 @@ def _parsed(values: _Values, first: int, texts: list[bytes | None]) -> list[Any]
         try:
             documents.append(json_text.loads(text))
         except DataError as error:
-            is_json = isinstance(feature_of(values.field), Json) or text.lstrip()[:1] in _STARTS
+            is_json = feature_of(values.field).is_json or text.lstrip()[:1] in _STARTS
             raise values.error(error if is_json else _no_json(values.field.name, text), row) from None
     return documents
 

@@ -165,7 +165,7 @@ def refuse_nested(schema: pa.Schema) -> None:
     """Raise UsageError, with the column, if videos inside lists or structs are external."""
     for field in schema:
         feature = feature_of(field)
-        if not isinstance(feature, Video) and keeps_files(feature):
+        if feature.medium != "video" and keeps_files(feature):
             raise UsageError(
                 "files of videos inside lists and structs are not read", column=field.name, expected="a column of them",
                 found=str(feature),

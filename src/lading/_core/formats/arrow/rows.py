@@ -18,7 +18,7 @@ import pyarrow as pa
 from lading._core.arrow.types import uncut_getter
 from lading._core.arrow.views import is_bytes, is_text, present
 from lading._core.features.huggingface_types import is_media
-from lading._core.features.types import Audio, Bytes, ClassLabel, Feature, Image, Text, Value, Video, decode
+from lading._core.features.types import Audio, Feature, Image, Video, decode
 from lading._core.formats.arrow.blocks import ArrowFile
 from lading._core.formats.arrow.large import LARGE_BYTES
 from lading._core.formats.arrow.places import Places, PlainColumn
@@ -238,9 +238,7 @@ def _cell(column: pa.Array, feature: Feature, body: ArrowFile) -> Callable[[int]
     plain = _plain_cell(column, body)
     if plain is None:
         whole = _whole_cell(column, feature)
-        return (
-            whole if not is_media(column.type) or not isinstance(feature, _MEDIA) else _media_cell(column, whole, body)
-        )
+        return whole if not is_media(column.type) or not feature.is_media else _media_cell(column, whole, body)
     stored = plain if not column.null_count else _or_none(plain, column)
     if _is_stored(feature, column.type):
         return stored
@@ -267,10 +265,10 @@ def _media_cell(column: pa.StructArray, whole: Callable[[int], Any], body: Arrow
 def _is_stored(feature: Feature, kind: pa.DataType) -> bool:
     """Return whether the stored value is the final value."""
     if is_text(kind):
-        return isinstance(feature, Text)
+        return feature.is_text
     if is_bytes(kind):
-        return isinstance(feature, (Bytes, *_MEDIA))
-    return isinstance(feature, (Value, ClassLabel))
+        return feature.is_bytes or feature.is_media
+    return feature.is_scalar
 
 
 def _or_none(plain: Callable[[int], Any], column: pa.Array) -> Callable[[int], Any]:

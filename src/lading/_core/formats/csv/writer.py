@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from lading._core.arrow import json_text
 from lading._core.arrow.views import is_bytes, is_text, join, total_bytes
 from lading._core.features.items import ITEMS_ADVICE, is_interleaved_schema
-from lading._core.features.types import ClassLabel, Json, Text, Value, feature_of
+from lading._core.features.types import feature_of
 from lading._core.formats.base import ShardFacts, ShardWriter
 from lading._core.formats.text_lines import (
     as_text,
@@ -125,7 +125,7 @@ def _texts_of(field: pa.Field, *, items: bool) -> Callable[[pa.Array], pa.LargeS
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if is_text(plain) or isinstance(plain, pa.JsonType):
         return as_text
-    if is_bytes(plain) and isinstance(feature_of(field), (Text, Json, Value, ClassLabel)):
+    if is_bytes(plain) and feature_of(field).is_written_as_text:
         return as_text
     if pa.types.is_integer(plain) or pa.types.is_boolean(plain) or pa.types.is_null(plain):
         return lambda column: without_dictionary(column).cast(pa.large_string())

@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 
 from lading._core.features.items import KEY, split_rows
-from lading._core.features.types import Audio, Image, Video, kind_of_extension
+from lading._core.features.types import feature_of_extension
 from lading._core.formats.dataset_index import ListedShard
 from lading._core.storage.base import FileInfo
 from lading.errors import DuplicateField, StoreError, UsageError
@@ -31,7 +31,6 @@ METADATA_NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 LABEL = "label"
 """Column of the names of folders."""
 
-_MEDIA = {Image: "image", Audio: "audio", Video: "video"}
 _SHARD_ROWS, _SHARD_BYTES = 1024, 64 << 20
 _MOST_FIELDS = 1000
 _OF_PROGRAMS = ("Thumbs.db", "desktop.ini")
@@ -94,8 +93,8 @@ def holds_media(files: Sequence[FileInfo]) -> bool:
 
 def _media_kind(path: str) -> str:
     """Return `image`, `audio`, `video`, or nothing, by the last extension."""
-    kind = kind_of_extension(path)
-    return "" if kind is None else _MEDIA.get(kind, "")
+    feature = feature_of_extension(path)
+    return "" if feature is None else feature.medium or ""
 
 
 @dataclass(slots=True)

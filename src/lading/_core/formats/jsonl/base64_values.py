@@ -22,13 +22,12 @@ from lading._core.arrow.casts import unregistered_type
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import is_bytes, list_lengths
 from lading._core.features.natural import has_items, is_media
-from lading._core.features.types import ClassLabel, Json, Text, Value, feature_of
+from lading._core.features.types import feature_of
 from lading._core.formats.text_lines import without_dictionary
 from lading.errors import DataError
 
-__all__ = ["TEXTS", "base64_texts", "becomes_base64", "from_base64", "holds_base64"]
+__all__ = ["base64_texts", "becomes_base64", "from_base64", "holds_base64"]
 
-TEXTS = (Text, Value, ClassLabel)
 """Features whose bytes are texts."""
 _SHOWN = 40
 
@@ -38,7 +37,7 @@ def becomes_base64(field: pa.Field) -> bool:
     kind = unregistered_type(field.type)
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if is_bytes(kind) or is_ref(kind):
-        return not isinstance(feature_of(field), (Json, *TEXTS))
+        return not feature_of(field).is_written_as_text
     return bool(pa.types.is_fixed_size_binary(kind)) or is_media(kind)
 
 

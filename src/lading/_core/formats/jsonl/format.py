@@ -33,7 +33,7 @@ import pyarrow as pa
 from lading._core.arrow.json_columns import is_nested_json
 from lading._core.arrow.views import is_text
 from lading._core.codecs import ENDINGS
-from lading._core.features.types import Json, feature_of
+from lading._core.features.types import feature_of
 from lading._core.formats.base import Recovered, ShardFile
 from lading._core.formats.format import Format, FormatInfo, Written
 from lading._core.formats.jsonl.base64_values import becomes_base64
@@ -108,7 +108,7 @@ def _has_type(field: pa.Field) -> bool:
     """Whether JSON has the type of a column."""
     kind = field.type
     exact = (is_text, is_nested_json, pa.types.is_boolean, pa.types.is_int64, pa.types.is_float64, pa.types.is_null)
-    return isinstance(feature_of(field), Json) or isinstance(kind, pa.JsonType) or any(is_a(kind) for is_a in exact)
+    return feature_of(field).is_json or isinstance(kind, pa.JsonType) or any(is_a(kind) for is_a in exact)
 
 
 FORMAT = JsonlFormat()

@@ -17,9 +17,9 @@ from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import is_bytes, is_text, join, total_bytes
 from lading._core.features.items import ITEMS_ADVICE, is_interleaved_schema
 from lading._core.features.natural import has_items
-from lading._core.features.types import Json, feature_of
+from lading._core.features.types import feature_of
 from lading._core.formats.base import ShardFacts, ShardWriter
-from lading._core.formats.jsonl.base64_values import TEXTS, base64_texts, holds_base64
+from lading._core.formats.jsonl.base64_values import base64_texts, holds_base64
 from lading._core.formats.text_lines import (
     as_text,
     check_compression,
@@ -152,9 +152,9 @@ def _plain_texts_of(field: pa.Field, *, base64_too: bool) -> Callable[[pa.Array]
     if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.JsonType):
         raise Unrepresentable("JSON cannot hold this type exactly", found=kind)
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if isinstance(kind, pa.JsonType) or (isinstance(feature, Json) and (is_text(plain) or is_bytes(plain))):
+    if isinstance(kind, pa.JsonType) or (feature.is_json and (is_text(plain) or is_bytes(plain))):
         return _json_texts
-    if is_text(plain) or (is_bytes(plain) and isinstance(feature, TEXTS)):
+    if is_text(plain) or (is_bytes(plain) and (feature.is_text or feature.is_scalar)):
         return _string_texts
     if holds_base64(field):
         if base64_too or has_items(kind):

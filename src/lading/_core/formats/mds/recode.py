@@ -23,7 +23,7 @@ from lading._core.content.media_files import open_image
 from lading._core.features.encode import as_bytes
 from lading._core.features.mds_arrays import is_npy, to_ndarray
 from lading._core.features.mds_values import encode_mds, parse_array
-from lading._core.features.types import Array, Encoded, Feature, Image, decode, feature_of
+from lading._core.features.types import Feature, decode, feature_of
 from lading._core.formats.mds.index import NUMBERS
 from lading._core.formats.mds.nulls import refuse_gaps, zeroed
 from lading._core.formats.mds.samples import TEXTS
@@ -85,9 +85,9 @@ def is_recoded(field: pa.Field, encoding: str) -> bool:
     if encoding in _PLAIN:
         return False
     feature = feature_of(field)
-    if isinstance(feature, Array) and not is_npy(feature) and not isinstance(kind, LIST_TYPES):
-        return parse_array(encoding) != (feature.dtype, feature.shape)
-    return not (isinstance(feature, Encoded) and feature.encoding == encoding)
+    if feature.array is not None and not is_npy(feature) and not isinstance(kind, LIST_TYPES):
+        return parse_array(encoding) != feature.array
+    return feature.mds_encoding != encoding
 
 
 def rounds(field: pa.Field, encoding: str) -> bool:
@@ -155,14 +155,14 @@ class Recoding:
         if is_list_of_numbers(column.type):
             yield from self._of_lists(column)
             return
-        if isinstance(feature, Array) and is_bytes(column.type):
+        if feature.array is not None and is_bytes(column.type):
             yield from self._of_bytes(column, feature)
             return
         for value in column.to_pylist():
             _refuse_other_items(self.encoding, value)
             yield None if value is None else encode_mds(self.encoding, _python_value(feature, value))
 
-    def _of_bytes(self, column: pa.Array, feature: Array) -> Iterator[bytes | None]:
+    def _of_bytes(self, column: pa.Array, feature: Feature) -> Iterator[bytes | None]:
         keep = f"Keep the bytes as they are with {columns_option(self.field.name, 'bytes')}."
         values = f"Write the values with {columns_option(self.field.name, 'ndarray')}."
         for value in places(column).views():
@@ -192,7 +192,7 @@ class Recoding:
 
 
 def _python_value(feature: Feature, value: Any) -> Any:
-    return open_image(value, upright=False) if isinstance(feature, Image) else decode(feature, value)
+    return open_image(value, upright=False) if feature.medium == "image" else decode(feature, value)
 
 
 _ITEMS_ADVICE = "Drop such items with --map, or write --to webdataset, --to parquet or --to jsonl, which keep them."

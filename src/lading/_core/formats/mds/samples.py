@@ -108,14 +108,14 @@ class SampleLayout:
         """Make `decode` return the arrays and lists that were written, by these rows."""
         for column in self._all:
             with suppress(DataError):  # a feature of a later version, whose values are the bytes
-                feature = feature_of(rows.field(column.name)) if column.name in rows.names else None
+                feature = feature_of(rows.field(column.name)) if column.name in rows.names else Bytes()
                 stored = parse_array(column.encoding)
-                if column.encoding == "bytes" and isinstance(feature, Array):
+                if column.encoding == "bytes" and feature.array is not None:
                     self._restored.append((column.name, partial(decode, feature)))
                 if stored is not None and isinstance(feature, ListOf):
                     self._restored.append((column.name, np.ndarray.tolist))
-                if stored is not None and isinstance(feature, Array) and feature.dtype not in (None, stored[0]):
-                    self._restored.append((column.name, partial(array_of, dtype=feature.dtype)))
+                if stored is not None and feature.array is not None and feature.array[0] not in (None, stored[0]):
+                    self._restored.append((column.name, partial(array_of, dtype=feature.array[0])))
 
     def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:
         """Return one sample as Python values; without Arrow, which takes ten times as long for one sample."""
@@ -255,7 +255,7 @@ def _value_of(encoding: str) -> Callable[[bytes, bool], Any]:
     if encoding == "str":
         return lambda data, _: data.decode()
     feature = _FEATURES.get(encoding) if encoding in TEXTS else _payload_feature(encoding)
-    if isinstance(feature, (Bytes, Image)):
+    if feature is not None and (feature.is_bytes or feature.medium == "image"):
         return lambda data, _: data
     known = feature or Encoded(encoding)
     return lambda data, allow_pickle: decode(known, data, allow_pickle=allow_pickle)

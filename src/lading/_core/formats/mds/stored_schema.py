@@ -17,7 +17,7 @@ from lading._core.arrow.views import child_fields, is_bytes, is_text, places, pl
 from lading._core.features.mds_arrays import array_encoding, from_ndarray
 from lading._core.features.mds_values import parse_array
 from lading._core.features.natural import known_feature
-from lading._core.features.types import Array, Encoded, decode, feature_of, with_feature
+from lading._core.features.types import decode, feature_of, with_feature
 from lading.errors import CorruptShard, DataError
 
 __all__ = ["given_field", "in_type", "is_rearranged", "written_schema"]
@@ -33,7 +33,7 @@ def _written_field(field: pa.Field) -> pa.Field:
     feature = known_feature(field)
     if isinstance(kind, pa.FixedShapeTensorType):
         return with_feature(field.with_type(pa.large_binary()), feature)
-    if isinstance(kind, pa.ExtensionType) and isinstance(feature, Array):  # of datasets, where it is imported
+    if isinstance(kind, pa.ExtensionType) and feature.array is not None:  # of datasets, where it is imported
         return with_feature(field.with_type(kind.storage_type), feature)
     return field.with_type(pa.large_binary() if is_bytes(kind) or is_ref(kind) else plain_type(kind))
 
@@ -54,7 +54,7 @@ def given_field(own: pa.Field, written: pa.Field) -> pa.Field:
 def is_rearranged(own: pa.Field, written: pa.Field) -> bool:
     """Return whether a shard holds the arrays of a column as other bytes than those that were written."""
     feature = known_feature(written)
-    if known_feature(own) == feature or not isinstance(feature, Array) or not is_bytes(written.type):
+    if known_feature(own) == feature or feature.array is None or not is_bytes(written.type):
         return False
     return parse_array(_encoding(own)) is not None
 
@@ -62,9 +62,9 @@ def is_rearranged(own: pa.Field, written: pa.Field) -> bool:
 def _encoding(own: pa.Field) -> str:
     """Return the encoding of a shard's column of arrays, or of other values without an Arrow type; else nothing."""
     feature = known_feature(own)
-    if isinstance(feature, Array):
+    if feature.array is not None:
         return array_encoding(feature) or ""
-    return feature.encoding if isinstance(feature, Encoded) else ""
+    return feature.mds_encoding or ""
 
 
 def in_type(column: pa.Array, field: pa.Field, own: pa.Field) -> pa.Array:
@@ -99,7 +99,6 @@ def in_type(column: pa.Array, field: pa.Field, own: pa.Field) -> pa.Array:
 def _rearranged(column: pa.Array, field: pa.Field, own: pa.Field) -> pa.Array:
     """Return arrays as the bytes that were written. Raises DataError."""
     feature, encoding = feature_of(field), _encoding(own)
-    assert isinstance(feature, Array)
     views = places(column).views()
     return pa.array([None if view is None else from_ndarray(feature, encoding, view) for view in views], field.type)
 

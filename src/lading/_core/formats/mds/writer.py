@@ -28,7 +28,7 @@ from lading._core.features.huggingface import media_advice
 from lading._core.features.mds_arrays import array_encoding, is_npy
 from lading._core.features.mds_values import is_encoding, parse_array
 from lading._core.features.natural import extension_of
-from lading._core.features.types import Array, Bytes, Encoded, Feature, Image, Json, Text, feature_of, with_feature
+from lading._core.features.types import Bytes, Encoded, Feature, Image, Json, Text, feature_of, with_feature
 from lading._core.formats.base import Ranges, ShardFacts, ShardWriter
 from lading._core.formats.mds.files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
 from lading._core.formats.mds.index import NUMBERS, Column
@@ -95,7 +95,7 @@ def _asked_field(name: str, encoding: str) -> pa.Field:
     if encoding in NUMBERS:
         return pa.field(name, pa.from_numpy_dtype(NUMBERS[encoding]))
     feature = _ASKED.get(encoding) or Encoded(encoding)
-    if isinstance(feature, Encoded) and (not is_encoding(encoding) or encoding == "pkl"):
+    if feature.mds_encoding is not None and (not is_encoding(encoding) or encoding == "pkl"):
         raise UsageError("no encoding that lading writes", column=name, found=repr(encoding),
                          expected=", ".join([*_ASKED, *NUMBERS, "ndarray[:dtype[:shape]]", "pil", "list[jpeg]",
                                              "jpeg_array", "str_int"]))  # fmt: skip
@@ -110,16 +110,16 @@ _ASKED: dict[str, Feature] = {
 def _encoding(column: pa.Field) -> str:
     """Return MDS's encoding of a column."""
     kind, feature = stored_type(column.type), feature_of(column)
-    if isinstance(feature, Encoded):
-        return feature.encoding
-    if isinstance(feature, Array) and not (is_nested_json(kind) and not is_list_of_numbers(kind)):
+    if feature.mds_encoding is not None:
+        return feature.mds_encoding
+    if feature.array is not None and not (is_nested_json(kind) and not is_list_of_numbers(kind)):
         encoding = array_encoding(feature)
         if encoding is not None and _axes_in_order(column.type):
             return encoding
         if not is_npy(feature) and not is_nested_json(kind):
             raise Unrepresentable("MDS cannot hold arrays of this kind", column=column.name, expected="int8 to uint64 "
                                   "or float16 to float64, a shape without zeros, axes in their order",
-                                  found=f"{feature.dtype} of shape {feature.shape}" if encoding is None else kind,
+                                  found="{} of shape {}".format(*feature.array) if encoding is None else kind,
                                   advice=f"Write their bytes with {columns_option(column.name, 'bytes')}."
                                   if is_bytes(kind) else None)  # fmt: skip
     found = _plain_encoding(column, kind, feature)
@@ -134,11 +134,11 @@ def _plain_encoding(column: pa.Field, kind: pa.DataType, feature: Feature) -> st
     """Return MDS's encoding of a column by its stored type; None for other types."""
     if is_list_of_bytes(kind):
         return "list[png]" if extension_of(column) == "png" else "list[jpeg]"
-    if is_bytes(kind):
-        is_png = isinstance(feature, Image) and extension_of(column) == "png"
-        return "png" if is_png else _BYTES.get(type(feature), "bytes")
-    if is_text(kind):
-        return "json" if isinstance(feature, Json) else "str"
+    if is_bytes(kind) and feature.medium == "image":
+        return "png" if extension_of(column) == "png" else "jpeg"
+    if is_bytes(kind) or is_text(kind):
+        plain = "bytes" if is_bytes(kind) else "str"
+        return "json" if feature.is_json else "str" if feature.is_text else plain
     if kind == pa.int64():
         return "int"
     if pa.types.is_boolean(kind) or is_nested_json(kind):
@@ -149,9 +149,6 @@ def _plain_encoding(column: pa.Field, kind: pa.DataType, feature: Feature) -> st
 def _axes_in_order(kind: pa.DataType) -> bool:
     axes = list(getattr(kind, "permutation", None) or [])
     return axes == sorted(axes)
-
-
-_BYTES: dict[type[Feature], str] = {Image: "jpeg", Json: "json", Text: "str"}
 
 
 def _check_type(column: Column, kind: pa.DataType) -> None:
@@ -177,11 +174,11 @@ def _check_type(column: Column, kind: pa.DataType) -> None:
 
 
 def _holds_tensors(encoding: str, own: Feature) -> bool:
-    if not isinstance(own, Array) or encoding == "bytes":
-        return isinstance(own, Array)
+    if own.array is None or encoding == "bytes":
+        return own.array is not None
     dtype, shape = parse_array(encoding) or (None, ())
-    same_kind = dtype is None or (np.dtype(dtype).kind == "f") == (np.dtype(own.dtype).kind == "f")
-    return same_kind and shape in (None, own.shape)
+    same_kind = dtype is None or (np.dtype(dtype).kind == "f") == (np.dtype(own.array[0]).kind == "f")
+    return same_kind and shape in (None, own.array[1])
 
 
 def _fitting_advice(column: Column, kind: pa.DataType) -> str | None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lading._core.arrow import json_text
 from lading._core.arrow.views import is_text, present, slices
 from lading._core.codecs import ENDINGS
-from lading._core.features.types import Json, Place, decode, feature_of
+from lading._core.features.types import decode, feature_of
 from lading._core.formats.base import ShardFacts, ShardWriter
 from lading._core.formats.documents import (
     BYTES,
@@ -227,7 +227,7 @@ def _columns(schema: pa.Schema) -> pa.Schema:
     """Return the columns of documents with this schema. Raises Unrepresentable for a column `media` without media."""
     field = schema.field("media") if "media" in schema.names else None
     try:
-        if field is None or not is_text(field.type) or isinstance(feature_of(field), Json):
+        if field is None or not is_text(field.type) or feature_of(field).is_json:
             return document_columns(schema, sparse=False)
     except SchemaMismatch:
         pass  # named as it is, for the writer's caller
@@ -245,7 +245,7 @@ def _is_place(schema: pa.Schema, name: str) -> bool:
     if not isinstance(kind, (pa.ListType, pa.LargeListType)) or not isinstance(kind.value_type, pa.StructType):
         return False
     at = kind.value_type.get_field_index(name)
-    return at >= 0 and isinstance(feature_of(kind.value_type.field(at)), Place)
+    return at >= 0 and not feature_of(kind.value_type.field(at)).is_content
 
 
 def _texts(media: pa.Array) -> pa.Array:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lading._core.arrow import views
-from lading._core.features.types import Audio, Image, Video, feature_of
+from lading._core.features.types import feature_of
 from lading._core.formats.parquet.options import WITH_LEVELS, WriteOptions
 from lading.errors import DataError, UsageError
 
@@ -195,7 +195,7 @@ def _large_value(sizes: NDArray[np.int64]) -> int:
 
 def _is_media(field: pa.Field) -> bool:
     try:
-        return isinstance(feature_of(field), (Image, Audio, Video))
+        return feature_of(field).is_media
     except DataError:  # of a later version: its values decide
         return False
 

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from lading._core.arrow.views import is_bytes, is_text
 from lading._core.codecs import ENDINGS, sniff_wrap, stream_decoder
 from lading._core.content.media_lists import members_schema
-from lading._core.features.types import Json, feature_of
+from lading._core.features.types import feature_of
 from lading._core.formats.base import Recovered, ShardFacts, ShardFile, ShardReader, map_file
 from lading._core.formats.dataset_index import DatasetIndex, ListedShard, SplitList
 from lading._core.formats.findings import Finding, Level
@@ -204,7 +204,7 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
 
 def _keeps_type(field: pa.Field) -> bool:
     """Whether it is a column of text, bytes or JSON."""
-    return bool(is_text(field.type) or is_bytes(field.type) or isinstance(feature_of(field), Json))
+    return bool(is_text(field.type) or is_bytes(field.type) or feature_of(field).is_json)
 
 
 def _begins_with_header(head: bytes) -> bool:

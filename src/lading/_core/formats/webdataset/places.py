@@ -22,7 +22,7 @@ from lading._core.arrow.references import unpack
 from lading._core.arrow.types import uncut_values
 from lading._core.arrow.views import is_text
 from lading._core.features.items import KEY
-from lading._core.features.types import Audio, Bytes, Feature, Image, Json, Text, Value, Video, decode, feature_of
+from lading._core.features.types import Feature, decode, feature_of
 from lading._core.formats.local_values import local_values
 from lading._core.formats.webdataset.values import decode_column
 from lading._core.storage.base import OpenFile
@@ -178,11 +178,11 @@ def ranges_at(places: Places, cell: Cell, rows: NDArray[np.int64], *, views: boo
 
 def parser_of(feature: Feature) -> Parse | None:
     """Return how the bytes of a member become a value, as `decode` does; None if they are the value."""
-    if isinstance(feature, (Bytes, Image, Audio, Video)):
+    if feature.is_bytes or feature.is_media:
         return None
-    if isinstance(feature, Text):
+    if feature.is_text:
         return _text
-    if isinstance(feature, Json):
+    if feature.is_json:
         return json_text.loads
     return partial(decode, feature)
 
@@ -205,7 +205,7 @@ def typed_parser(field: pa.Field, path: str) -> Parse:
         stored = _decimal
     else:
         stored = _by_arrow(field, path)
-    if isinstance(feature, Text) or (isinstance(feature, Value) and not is_text(kind)):
+    if feature.is_text or (feature.is_value and not is_text(kind)):
         return stored
     return lambda data: decode(feature, stored(data))
 

@@ -50,7 +50,7 @@ from lading._core.features.casts import json_texts
 from lading._core.features.huggingface import media_advice
 from lading._core.features.natural import is_number
 from lading._core.features.stored_values import is_payload, npy_head, npy_header, restored_type
-from lading._core.features.types import FEATURE_KEY, Array, Json, decode, feature_of, tag_by_extension
+from lading._core.features.types import FEATURE_KEY, Array, decode, feature_of, tag_by_extension
 from lading.errors import DataError, Unrepresentable
 
 __all__ = [
@@ -89,7 +89,7 @@ def _tagged(field: pa.Field) -> pa.Field:
         return field
     tagged = field.with_metadata({**(field.metadata or {}), **tag_by_extension(field.name)})
     feature = feature_of(tagged)
-    return field if isinstance(feature, Json) or is_number(feature) else tagged
+    return field if feature.is_json or is_number(feature) else tagged
 
 
 # Columns → members

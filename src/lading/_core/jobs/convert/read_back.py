@@ -9,7 +9,7 @@ import pyarrow as pa
 from lading._core.content.digests import DatasetDigest, undigested
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.features.natural import is_media_list, natural_schema
-from lading._core.features.types import Video, feature_of
+from lading._core.features.types import feature_of
 from lading._core.formats.format import AnyFormat
 from lading._core.jobs.convert.conversion_job import ConversionJob
 from lading._core.jobs.convert.spec import Conversion
@@ -47,7 +47,7 @@ def refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
                          "which keep paths.")  # fmt: skip
     back = target.written(rows, target.write_options(spec.write.options or {}))
     if back.reduced_columns:
-        video = isinstance(feature_of(rows.field(back.reduced_columns[0])), Video)
+        video = feature_of(rows.field(back.reduced_columns[0])).medium == "video"
         what = "videos for datasets are less than the structs" if video else "floats of fewer bits are less than those"
         raise UsageError(f"{what} of the source, and cannot be compared", column=back.reduced_columns[0],
                          advice=("Read the source with --option media=bytes, or leave" if video else "Leave")

@@ -26,16 +26,11 @@ from lading._core.features.items import KEY, split_rows
 from lading._core.features.natural import has_items
 from lading._core.features.row_layout import row_layout
 from lading._core.features.types import (
-    Audio,
-    ClassLabel,
     Feature,
-    Image,
-    Json,
     Text,
-    Video,
     decode,
     feature_of,
-    kind_of_extension,
+    feature_of_extension,
     with_feature,
 )
 from lading._core.formats.base import Members, ShardFile
@@ -56,7 +51,6 @@ __all__ = ["ExportSummary", "export"]
 _ROWS, _BYTES = 256, 64 << 20
 _COPIED_BYTES = 8 << 20
 _NAME_BYTES = 255
-_MEDIA = (Image, Audio, Video)
 _EXTENSIONS = {"jpeg": "jpg", "tiff": "tif"}
 """Usual extensions of formats that go by another name."""
 _NAMES_OF_COLUMNS = {"image", "img", "text", "id", "index", "inx"}
@@ -223,7 +217,8 @@ def _columns(batch: pa.RecordBatch, *, lists: bool) -> dict[str, Callable[[int],
     """
     fields = [field for field in batch.schema if field.name != KEY and _is_file(field)]
     media = [field.name for field in fields if _is_named_by_header(field)]
-    others = lists or any(kind_of_extension(f.name) in _MEDIA for f in fields if f.name not in media)
+    named = [feature_of_extension(field.name) for field in fields if field.name not in media]
+    others = lists or any(each is not None and each.is_media for each in named)
     alone = len(media) == 1 and not others
     made: dict[str, Callable[[int], Iterator[tuple[str, Any]]]] = {}
     for each in fields:
@@ -252,19 +247,19 @@ def _files(
 def _is_file(field: pa.Field) -> bool:
     """Whether values are files of their own: bytes, media, and text or JSON under the name of an extension."""
     kind, feature = plain_type(field.type), feature_of(field)
-    if isinstance(feature, _MEDIA):
+    if feature.is_media:
         return is_ref(kind) or is_bytes(kind) or (pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0)
     if is_ref(kind) or is_bytes(kind):
         return True
-    known = kind_of_extension(field.name) if field.name not in _NAMES_OF_COLUMNS else None
+    known = feature_of_extension(field.name) if field.name not in _NAMES_OF_COLUMNS else None
     if is_text(kind) or isinstance(kind, pa.JsonType):
-        return known in (Text, Json)
+        return known is not None and (known.is_text or known.is_json)
     return field.name == "cls" and bool(pa.types.is_integer(kind))
 
 
 def _is_named_by_header(field: pa.Field) -> bool:
-    own = field.name not in _NAMES_OF_COLUMNS and kind_of_extension(field.name) is not None
-    return isinstance(feature_of(field), _MEDIA) and not own
+    own = field.name not in _NAMES_OF_COLUMNS and feature_of_extension(field.name) is not None
+    return feature_of(field).is_media and not own
 
 
 def _bytes_of(column: pa.Array, feature: Feature) -> Sequence[Any]:
@@ -307,11 +302,11 @@ def _with_label_names(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch with labels as their names, where all have one."""
     for at, each in enumerate(batch.schema):
         feature = feature_of(each)
-        if not isinstance(feature, ClassLabel):
+        if feature.labels is None:
             continue
         numbers = batch.column(at).to_pylist()
-        if all(number is None or 0 <= number < feature.num_classes for number in numbers):
-            names = [None if number is None else feature.names[number] for number in numbers]
+        if all(number is None or 0 <= number < len(feature.labels) for number in numbers):
+            names = [None if number is None else feature.labels[number] for number in numbers]
             batch = batch.set_column(at, with_feature(pa.field(each.name, pa.string()), Text()), pa.array(names))
     return batch
 

@@ -13,7 +13,7 @@ from lading._core.arrow.views import is_bytes, listed_values, slices
 from lading._core.content.image import image_info, is_image, usual_sizes
 from lading._core.features.huggingface_types import is_media
 from lading._core.features.items import KEY
-from lading._core.features.types import Image, Sequence, feature_of
+from lading._core.features.types import Feature, feature_of
 from lading.errors import DataError
 
 __all__ = ["broken_headers", "key_of"]
@@ -72,22 +72,22 @@ def _images(batch: pa.RecordBatch) -> Iterator[tuple[str, Iterable[tuple[int, me
 
 
 def _by_row(
-    column: pa.Array, feature: object, rows: abc.Sequence[int]
+    column: pa.Array, feature: Feature, rows: abc.Sequence[int]
 ) -> Iterator[Iterable[tuple[int, memoryview | None]]]:
     kind = column.type
-    if isinstance(feature, Sequence) and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+    if feature.item is not None and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         if not _holds_images(feature):
             return
         values, parents = listed_values(column)
-        yield from _by_row(values, feature.feature, np.asarray(rows)[parents].tolist())
-    elif isinstance(feature, Image):
+        yield from _by_row(values, feature.item, np.asarray(rows)[parents].tolist())
+    elif feature.medium == "image":
         column = pc.struct_field(column, "bytes") if is_media(kind) else column
         if is_bytes(column.type):
             yield zip(rows, slices(column), strict=True)
 
 
-def _holds_images(feature: object) -> bool:
+def _holds_images(feature: Feature) -> bool:
     """Whether the values in nested lists are images. Lists of numbers may have a value for each byte."""
-    while isinstance(feature, Sequence):
-        feature = feature.feature
-    return isinstance(feature, Image)
+    while feature.item is not None:
+        feature = feature.item
+    return feature.medium == "image"

@@ -34,7 +34,7 @@ from lading._core.arrow.views import (
 from lading._core.content.summaries import Counts, Keys, Numbers, mixed
 from lading._core.features.items import samples_with
 from lading._core.features.row_layout import RowLayout, row_layout
-from lading._core.features.types import Audio, ClassLabel, Feature, Image, Json, Text, Value, Video, feature_of
+from lading._core.features.types import Audio, Feature, Image, Json, Text, Video, feature_of
 from lading.errors import DataError
 
 __all__ = ["ITEMS", "Summaries", "Summary", "is_read"]
@@ -258,7 +258,8 @@ AddMedia = Callable[["Summaries", str, pa.Array, pa.Schema, _Places], None]
 
 def is_read(one: pa.Field) -> bool:
     """Whether the bytes of a column of references are read: texts, JSON and numbers; media are not."""
-    return is_ref(one.type) and isinstance(feature_of(one), (Text, Json, Value))
+    feature = feature_of(one)
+    return is_ref(one.type) and (feature.is_text or feature.is_json or feature.is_value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,20 +286,20 @@ class _Column:
         kind = column.type
         if pa.types.is_null(kind):
             return
-        if isinstance(feature, _MEDIA) and pa.types.is_struct(kind) and "bytes" in kind.names:
+        if feature.is_media and pa.types.is_struct(kind) and "bytes" in kind.names:
             column = flattened(column)[kind.names.index("bytes")]  # as Hugging Face stores media
             kind = column.type
         there = present(column)
-        if isinstance(feature, Json) and (is_text(kind) or is_bytes(kind)):
+        if feature.is_json and (is_text(kind) or is_bytes(kind)):
             self._add_json(name, column, places)
-        elif is_text(kind) or (isinstance(feature, (Text, Value)) and is_bytes(kind)):
+        elif is_text(kind) or ((feature.is_text or feature.is_value) and is_bytes(kind)):
             self._add_texts(name, column, places, feature)
         elif is_ref(kind) or is_bytes(kind):
             summary = self._summary(name, _word(feature))
             summary.values += int(there.sum())
             sizes = _lengths(column)
             self._lengths(name, sizes[there], places[there])
-            if isinstance(feature, _MEDIA) or "bytes" in summary.kinds:
+            if feature.is_media or "bytes" in summary.kinds:
                 self.add_media(self.summaries, name, column, self.schema, places)
         elif pa.types.is_struct(kind):
             self._add_struct(name, column, there, places)
@@ -313,8 +314,8 @@ class _Column:
         there = present(column)
         values, places = column.drop_null(), places[there]
         summary.values += len(values)
-        if isinstance(feature, ClassLabel) and feature.names:
-            summary.labels = tuple(feature.names)
+        if feature.labels:
+            summary.labels = feature.labels
         if pa.types.is_boolean(kind):
             summary.add_counts(values, _hash_numbers)
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
@@ -330,7 +331,7 @@ class _Column:
     def _add_texts(self, name: str, column: pa.Array, places: _Places, feature: Feature) -> None:
         """Add texts, or texts of numbers: the bytes of a tar's `cls`."""
         texts, broken = _as_texts(column)
-        if isinstance(feature, Value) and is_bytes(column.type):
+        if feature.is_value and is_bytes(column.type):
             numbers = _parsed(texts)
             if numbers is not None:
                 self._add_scalars(name, numbers, feature, places)

@@ -13,21 +13,12 @@ from lading._core.arrow.views import is_bytes, slices
 from lading._core.content.image import image_info
 from lading._core.content.media_files import open_image, read_sound
 from lading._core.content.media_info import media_info
-from lading._core.features.by_ending import kind_of_ending
+from lading._core.features.by_ending import feature_of_ending
 from lading._core.features.images import BROKEN
 from lading._core.features.types import (
-    Array,
     Audio,
-    Bytes,
-    ClassLabel,
-    Encoded,
     Feature,
     Image,
-    Json,
-    Sequence,
-    Struct,
-    Text,
-    Value,
     Video,
     decode,
     feature_of,
@@ -130,7 +121,7 @@ class ValueChecks:
                 continue
             feature = _feature(field)
             if not _is_decoded(feature, column.type):
-                if is_bytes(column.type) and isinstance(feature, Bytes):
+                if is_bytes(column.type) and feature.is_bytes:
                     self.undecoded.setdefault(field.name, "bytes of no known format")
                 continue
             values: list[Any] = slices(column) if is_bytes(column.type) else column.to_pylist()
@@ -139,28 +130,26 @@ class ValueChecks:
 
 def _feature(field: pa.Field) -> Feature:
     """Return the feature of a column. Bytes of no known meaning have that of the name's ending."""
-    feature, kind = feature_of(field), kind_of_ending(field.name)
-    return _BY_ENDING[kind] if isinstance(feature, Bytes) and kind in _BY_ENDING else feature
-
-
-_BY_ENDING: Mapping[type | None, Feature] = {type(one): one for one in (Image(), Audio(), Video(), Json(), Array())}
+    feature, promised = feature_of(field), feature_of_ending(field.name)
+    if promised is None or not feature.is_bytes or promised.is_text or promised.is_scalar:
+        return feature
+    return promised
 
 
 def _is_decoded(feature: Feature, kind: pa.DataType) -> bool:
     """Return whether values of a feature may be broken. Numbers and texts that Arrow holds are what they are."""
-    match feature:
-        case Sequence(inner):
-            is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-            return is_list and _is_decoded(inner, kind.value_type)
-        case Struct(fields):
-            return pa.types.is_struct(kind) and any(
-                _is_decoded(inner, kind.field(name).type) for name, inner in fields if kind.get_field_index(name) >= 0
-            )
-        case Bytes():
-            return False
-        case Text() | Value() | ClassLabel():
-            return is_bytes(kind)
-    return True
+    if feature.item is not None:
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+        return is_list and _is_decoded(feature.item, kind.value_type)
+    if feature.children is not None:
+        return pa.types.is_struct(kind) and any(
+            _is_decoded(inner, kind.field(name).type)
+            for name, inner in feature.children
+            if kind.get_field_index(name) >= 0
+        )
+    if feature.is_text or feature.is_scalar:
+        return is_bytes(kind)
+    return not feature.is_bytes
 
 
 def _size(value: Any) -> int:
@@ -176,10 +165,14 @@ class _Check:
     """
 
     def __init__(self, feature: Feature, name: str) -> None:
-        self._feature, self._ending = feature, name.rpartition(".")[2].lower()
+        self._feature, self._name = feature, name
 
     def __call__(self, value: Any) -> LadingError | None:
-        return _problem(lambda: _decode(self._feature, value, self._ending))
+        return _problem(lambda: self._decode(value))
+
+    def _decode(self, value: Any) -> None:
+        for name, leaf, inside in self._feature.leaf_values(value, self._name):
+            _decode(leaf, inside, name.rpartition(".")[2].lower())
 
 
 _MODALITIES: Mapping[str, Feature] = {"image": Image(), "audio": Audio(), "video": Video()}
@@ -204,32 +197,20 @@ def _problem(work: Callable[[], object]) -> LadingError | None:
 
 
 def _decode(feature: Feature, value: Any, ending: str) -> None:
-    """Decode a value that is not None.
+    """Decode a value that is not None, and no list or struct.
 
     Raises:
         DataError: the value is damaged, or of another format than the ending says.
         MissingExtra: a package is missing.
     """
-    match feature:
-        case Sequence(inner) if isinstance(value, list):
-            for item in filter(_is_there, value):
-                _decode(inner, item, ending)
-        case Struct(fields) if isinstance(value, dict):
-            for name, inner in ((name, inner) for name, inner in fields if value.get(name) is not None):
-                _decode(inner, value[name], name.rpartition(".")[2].lower())
-        case Image() | Audio() | Video():
-            _decode_media(feature, decode(feature, value), ending)
-        case _:
-            found = decode(feature, value)
-            if isinstance(feature, Encoded) and hasattr(found, "load"):
-                _load(found)
+    found = decode(feature, value)
+    if feature.is_media:
+        _decode_media(feature, found, ending)
+    elif feature.mds_encoding is not None and hasattr(found, "load"):
+        _load(found)
 
 
-def _is_there(value: object) -> bool:
-    return value is not None
-
-
-def _decode_media(feature: Image | Audio | Video, data: Any, ending: str) -> None:
+def _decode_media(feature: Feature, data: Any, ending: str) -> None:
     if not isinstance(data, (bytes, memoryview)):  # a file of its own
         return
     if not len(data):
@@ -237,13 +218,13 @@ def _decode_media(feature: Image | Audio | Video, data: Any, ending: str) -> Non
     info, known = media_info(data), _FORMATS.get(ending)
     if info is not None and known is not None and info.format not in known:
         raise DataError("the bytes are of another format than the ending says", expected=ending, found=info.format)
-    if isinstance(feature, Video):
+    if feature.medium == "video":
         if info is None and ending in _UNKNOWN:
             raise MissingExtra(f"no header of {ending} is read")
         if info is None:
             raise DataError("the video has no readable header",
                             found=f"{len(data):,} bytes, first {bytes(data[:8]).hex(' ')}")  # fmt: skip
-    elif isinstance(feature, Audio):
+    elif feature.medium == "audio":
         read_sound(bytes(data))
     else:
         _decode_image(bytes(data), ending)
