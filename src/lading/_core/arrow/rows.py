@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from functools import partial
-from itertools import filterfalse
+from itertools import accumulate, filterfalse
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,9 +46,9 @@ from lading._core.features.types import (
     tag_by_extension,
     with_feature,
 )
-from lading.errors import LadingError, Unrepresentable, UsageError
+from lading.errors import LadingError, Unrepresentable, UsageError, WrongType
 
-__all__ = ["Encoders", "encode_value", "rows_to_batch"]
+__all__ = ["Encoders", "column_array", "encode_value", "rows_to_batch"]
 
 _PLAIN = frozenset((bytes, str, bool, int, float, type(None)))
 _SUBCLASSES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
@@ -64,7 +64,7 @@ _Layout: TypeAlias = tuple[str | None, tuple[int | None, ...] | None]
 _IMAGES, _BYTES = "a list of images", "a list of bytes"
 _OF_NUMPY = (bytes, str, bool, int, float, date, timedelta, type(None))
 _MEDIA = (Image, Audio, Video)
-_REFUSED = (pa.ArrowException, TypeError, ValueError)
+_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
 _LARGE_BYTES = 4 << 10
 """Average bytes of a value above which a view costs less than a copy."""
 
@@ -371,18 +371,10 @@ def rows_to_batch(rows: Sequence[Mapping[str, Any]], encoders: Encoders) -> pa.R
     arrays, fields = [], []
     for name in names:
         values = [row.get(name) for row in rows]
-        try:
-            values = encoders.settle(name, values)
-            array = _array(name, values) if name not in known else _array_of(known[name].type, name, values)
-        except LadingError:
-            raise
-        except (UnicodeEncodeError, OverflowError) as error:
-            if name in known and isinstance(error, OverflowError):
-                raise _refused(known[name].type, name, values) from None
-            raise _misfit(name, values) from None
-        except _REFUSED:
-            raise _refused(known[name].type if name in known else None, name, values) from None
-        if name in known:
+        values = encoders.settle(name, values)
+        is_known = name in known
+        array = column_array(name, values, known[name].type, shared=True) if is_known else _open_array(name, values)
+        if is_known:
             field = known[name].with_type(_type_of(known[name].type, array))
         else:
             field = _tagged(pa.field(name, array.type), encoders.kinds.get(name))
@@ -392,6 +384,70 @@ def rows_to_batch(rows: Sequence[Mapping[str, Any]], encoders: Encoders) -> pa.R
     if not known:
         return pa.record_batch(arrays, schema=schema)
     return align_table(pa.RecordBatch.from_arrays(arrays, names), schema)
+
+
+def column_array(
+    name: str,
+    values: list[Any],
+    kind: pa.DataType,
+    place: Callable[[int], Mapping[str, Any]] = lambda row: {"row": row},
+    *,
+    shared: bool = False,
+) -> pa.Array:
+    """Return encoded values as an array of a type, in memory of their own.
+
+    Args:
+        name: name of the column, for errors.
+        values: the values, as encoders store them.
+        kind: the type.
+        place: returns the place of a value by its number, for errors.
+        shared: whether the type may be another one that `align_table` casts more carefully than pyarrow would. Then
+            large bytes become views over the values.
+
+    Raises:
+        Unrepresentable: a value does not fit, or a text is invalid Unicode; names the column and the place.
+        UsageError: the values of one field are of several kinds.
+    """
+    made = partial(_array_of, kind, name) if shared else partial(_exact_array, kind)
+    try:
+        return made(values)
+    except LadingError:
+        raise
+    except _REFUSED as error:
+        for row, value in enumerate(values):
+            try:
+                made([value])
+            except _REFUSED as refused:
+                raise _refused_value(kind, value, refused).at(column=name, **place(row)) from refused
+        raise Unrepresentable(f"values that {kind} cannot hold in one batch", column=name, found=str(error),
+                              advice="Make batches smaller.") from error  # fmt: skip
+
+
+def _refused_value(kind: pa.DataType | None, value: Any, error: Exception) -> Unrepresentable:
+    """Return the error for a value that pyarrow refuses; without a type, that it chooses itself."""
+    if isinstance(error, UnicodeEncodeError):
+        return _lone_surrogate(value)
+    message = f"a value that {'Arrow' if kind is None else kind} cannot hold"
+    if isinstance(error, OverflowError):
+        return Unrepresentable(message, found=f"{value!r:.80}", advice="Give the column another type.")
+    refusal = WrongType if isinstance(error, TypeError) else Unrepresentable
+    return refusal(message, found=f"{value!r:.80} ({error})")
+
+
+def _exact_array(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    if kind == pa.large_binary() and None not in values:
+        return _joined(values)
+    array = array_of_values(values, kind)
+    if isinstance(array, pa.ChunkedArray):
+        raise OverflowError("more than 2 GB of text in one batch")
+    return array
+
+
+def _joined(values: list[bytes]) -> pa.Array:
+    """Return bytes as an array. pyarrow copies them in parts into memory that it enlarges, at half the speed."""
+    ends = np.fromiter(accumulate(map(len, values), initial=0), np.int64, len(values) + 1)
+    parts = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(pa.large_binary(), len(values), parts)
 
 
 def _array_of(kind: pa.DataType, name: str, values: list[Any]) -> pa.Array:
@@ -408,23 +464,24 @@ def _array_of(kind: pa.DataType, name: str, values: list[Any]) -> pa.Array:
     return pa.array(values, pa.float64())
 
 
-def _refused(kind: pa.DataType | None, name: str, values: list[Any]) -> Unrepresentable:
-    """Return the error for the first value that pyarrow refuses; otherwise the error for all the numbers together."""
-    type_name = "Arrow" if kind is None else kind
-    for row, value in enumerate(values):
-        try:
-            _array(name, [value]) if kind is None else _array_of(kind, name, [value])
-        except OverflowError:
-            if kind is None:
-                return _misfit(name, values)
-            return Unrepresentable(f"a value that {kind} cannot hold", row=row, column=name, found=f"{value!r:.80}",
-                                   advice="Give the column another type.")  # fmt: skip
-        except _REFUSED as error:
-            return Unrepresentable(f"a value that {type_name} cannot hold", row=row, column=name,
-                                   found=f"{value!r:.80} ({error})")  # fmt: skip
-    if kind is None:  # each alone is accepted, so the error is integers mixed with floats
-        return _refused(pa.float64(), name, values)
-    return Unrepresentable(f"values that {kind} cannot hold in one batch", column=name)
+def _open_array(name: str, values: list[Any]) -> pa.Array:
+    """Return the values in the type that they decide. Raises as `column_array`."""
+    try:
+        return _array(name, values)
+    except LadingError:
+        raise
+    except (UnicodeEncodeError, OverflowError):
+        raise _misfit(name, values) from None
+    except _REFUSED:
+        for row, value in enumerate(values):
+            try:
+                _array(name, [value])
+            except OverflowError:
+                raise _misfit(name, values) from None
+            except _REFUSED as error:
+                raise _refused_value(None, value, error).at(row=row, column=name) from None
+        # Each alone is accepted, so integers are mixed with floats.
+        return column_array(name, values, pa.float64(), shared=True)
 
 
 def _type_of(kind: pa.DataType, array: pa.Array) -> pa.DataType:

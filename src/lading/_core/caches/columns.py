@@ -9,24 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from lading._core.arrow.casts import decoded
-from lading._core.arrow.types import array_of_values
 from lading._core.arrow.views import is_text
 from lading._core.features.casts import cast_column, cast_labels
 from lading._core.features.types import Feature, encode
-from lading.errors import LadingError, SchemaMismatch, Unrepresentable, WrongType
+from lading.errors import LadingError, SchemaMismatch, Unrepresentable
 
 __all__ = ["Column", "Stored", "Values", "place_of", "stored_column"]
 
 Values: TypeAlias = list[Any]
-
-_REFUSED = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError, Unrepresentable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,47 +84,10 @@ class Column:
         weigh = self._weigh
         return [0] * len(values) if weigh is None else [_weight(weigh, value) for value in values]
 
-    def array(self, values: Values, kind: pa.DataType, keys: Values, first_row: int) -> pa.Array:
-        """Return the column as an array, its values checked by pyarrow.
-
-        Raises:
-            Unrepresentable: a value does not fit; with its place.
-        """
-        try:
-            return _array(values, kind)
-        except _REFUSED as error:
-            for at, value in enumerate(values):
-                try:
-                    _array([value], kind)
-                except _REFUSED as refused:
-                    place = place_of(first_row + at, keys[at])
-                    refusal = WrongType if isinstance(refused, TypeError) else Unrepresentable
-                    raise refusal(f"a value that {kind} cannot hold", column=self.name, **place,
-                                  found=f"{value!r:.80} ({refused})") from refused  # fmt: skip
-            raise Unrepresentable("these values cannot stand in one batch", column=self.name, found=str(error),
-                                  advice="Make batches smaller.", row=first_row) from error  # fmt: skip
-
 
 def place_of(row: int, key: Any) -> dict[str, Any]:
     """Return the place of a value, for errors."""
     return {"row": row} if key is None else {"row": row, "sample": str(key)}
-
-
-def _array(values: Values, kind: pa.DataType) -> pa.Array:
-    """Return the values as an array of this type. Raises one of `_REFUSED`."""
-    if kind == pa.large_binary() and None not in values:
-        return _joined(values)
-    array = array_of_values(values, kind)
-    if isinstance(array, pa.ChunkedArray):
-        raise OverflowError("more than 2 GB of text in one batch")
-    return array
-
-
-def _joined(values: list[bytes]) -> pa.Array:
-    """Return bytes as an array. pyarrow copies them in parts into memory that it enlarges, at half the speed."""
-    ends = np.fromiter(accumulate(map(len, values), initial=0), np.int64, len(values) + 1)
-    parts = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
-    return pa.Array.from_buffers(pa.large_binary(), len(values), parts)
 
 
 def _weight(weigh: Callable[[Any], int], value: Any) -> int:

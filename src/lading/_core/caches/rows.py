@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lading._core.arrow.rows import column_array
 from lading._core.caches.columns import Column, Stored, Values, place_of
 from lading._core.caches.layout import Features, schema_of
 from lading._core.caches.tables import Rules, check_keys, cut_tables
@@ -308,8 +309,12 @@ class _Pending:
             taken = self._values[at]
             self._values[at] = taken[rows:]
             del taken[rows:]
-            arrays.append(column.array(taken, stored.type, self._keys, self._first_row))
+            arrays.append(column_array(column.name, taken, stored.type, self._place))
         self._keys = self._keys[rows:]
         self._first_row += rows
         self._weight = sum(c.weight(v) for c, v in zip(self._columns, self._values, strict=True))
         return pa.record_batch(arrays, schema=self._schema)
+
+    def _place(self, at: int) -> dict[str, Any]:
+        """Return the place of a waiting row, for errors."""
+        return place_of(self._first_row + at, self._keys[at])
