@@ -46,7 +46,6 @@ from lading._core.formats.mds.index import (
     parse_entry,
     read_mds_index,
 )
-from lading._core.formats.mds.lines_recover import recover_lines
 from lading._core.formats.mds.nulls import marks_of
 from lading._core.formats.mds.reader import MdsReader, ReadOptions
 from lading._core.formats.mds.recover import recover_samples
@@ -155,12 +154,9 @@ class MdsFormat(Format[ReadOptions, WriteOptions]):
     def recover(
         self, file: ShardFile, options: ReadOptions, *, schema: pa.Schema | None = None, failed: bool = True
     ) -> Recovered | None:
-        """Return the samples or lines that are whole. Raises DataError.
-
-        See `_core.formats.mds.recover` and `_core.formats.mds.lines_recover`.
-        """
+        """Return the samples that are whole (`mds/recover.py`); None for lines, which are read one by one."""
         if file.entry and parse_entry(file.entry, file.limits).config.format != self.name:
-            return recover_lines(map_file(file), file)
+            return None
         return recover_samples(map_file(file), file)
 
     def options_like(self, source: ShardFile, view: str) -> dict[str, Any]:

@@ -1,10 +1,9 @@
-"""Recover the samples of a damaged MDS shard, and make its head anew.
+"""Recover the samples of a damaged MDS shard.
 
     uint32 n, uint32 offset[n + 1], JSON of the columns, samples
 
 A sample begins with the sizes of its values. They add up to the distance between two offsets: then the sample is at its
-place. Offsets that are damaged are found again by the sizes of the samples between sound ones. The columns are known by
-the JSON, or by an index.
+place. Without it, the sample is lost. The number of samples and the columns are known by the head, or by an index.
 
 If bytes are missing from the file or came into it, the samples before that place are whole, up to the last one, whose
 values may be hit. All others are lost. Samples of one fixed size do not tell where the place is: all are lost.
@@ -13,8 +12,6 @@ values may be hit. All others are lost. Samples of one fixed size do not tell wh
 from __future__ import annotations
 
 import json
-import re
-import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,15 +29,9 @@ from lading.limits import Limits
 __all__ = ["recover_samples"]
 
 _NUMBER_BYTES = 4
-_JSON_STARTS = re.compile(rb'\{"(?:column_|compression")')
-"""How the peer's JSON begins: its names are sorted."""
 _MAX_JSON_BYTES = 1 << 20
-_SEARCHED_BYTES = 16 << 10
-"""Bytes behind the offsets in which the first sample is looked for if the JSON is damaged."""
 _FIT_SAMPLES = 64 << 10
 """Samples that are checked together."""
-_MOST_STEPS = 2_000_000
-"""Steps from sample to sample beyond their number: a second."""
 
 
 def recover_samples(mapped: MappedFile, source: ShardFile) -> Recovered | None:
@@ -56,15 +47,12 @@ def recover_samples(mapped: MappedFile, source: ShardFile) -> Recovered | None:
         head = _read_head(data, entry, source.limits)
         samples = _Samples(data, head.columns, head.count)
         moved = (int(head.offset[-1]) if entry is None else entry.raw.size_bytes) - len(data)
-        offset = samples.found_again(head.offset, head.begin)
-        there = samples.fits(offset)
-        if moved and not (entry is None and there.all() and int(offset[-1]) == len(data)):
-            offset = head.offset
-            there = samples.before_move(samples.fits(offset), offset)
-        elif head.is_sound and np.array_equal(offset, head.offset):
+        there = samples.fits(head.offset)
+        if moved:
+            there = samples.before_move(there, head.offset)
+        elif head.is_sound and there.all():
             return None
-        else:
-            moved = 0  # or the last offset was damaged
+    offset = head.offset if moved else _rising(head.offset, there, len(data))
     return _laid_out(head, offset, there, moved, source.path)
 
 
@@ -77,7 +65,6 @@ class _Head:
         offset: where each sample begins and the last one ends, as the head says.
         columns: the columns.
         json: their JSON; empty if it is damaged.
-        begin: where the first sample begins by the end of the JSON; None if it is damaged.
         is_sound: whether count and JSON are sound.
     """
 
@@ -85,7 +72,6 @@ class _Head:
     offset: NDArray[np.int64]
     columns: Sequence[Column]
     json: bytes
-    begin: int | None
     is_sound: bool
 
 
@@ -98,10 +84,6 @@ def _read_head(data: NDArray[np.uint8], entry: Entry | None, limits: Limits) -> 
     stated = int(data[:_NUMBER_BYTES].view("<u4")[0]) if len(data) >= _NUMBER_BYTES else 0
     count = stated if entry is None else entry.samples
     text = _json_at(data, _NUMBER_BYTES * (count + 2), entry, limits)
-    if not text and entry is None:
-        starts = (match.start() for match in _JSON_STARTS.finditer(data[: limits.index_bytes].data))
-        start = next((start for start in starts if start % _NUMBER_BYTES == 0), 0)
-        text, count = _json_at(data, start, None, limits), start // _NUMBER_BYTES - 2
     if entry is None and not text:
         raise CorruptShard("the JSON of the columns is damaged, and no index has them", offset=0,
                            advice="Open the shard by its index.json, if there is one.")  # fmt: skip
@@ -111,8 +93,7 @@ def _read_head(data: NDArray[np.uint8], entry: Entry | None, limits: Limits) -> 
     columns = entry.config.columns if entry is not None else parse_config(orjson.loads(text), limits=limits).columns
     offset = np.zeros(count + 1, np.int64)
     offset[:] = data[_NUMBER_BYTES:end].view("<u4")
-    begin = end + len(text) if text else None
-    return _Head(count, offset, columns, text, begin, bool(text) and stated == count)
+    return _Head(count, offset, columns, text, bool(text) and stated == count)
 
 
 def _json_at(data: NDArray[np.uint8], start: int, entry: Entry | None, limits: Limits) -> bytes:
@@ -142,8 +123,6 @@ class _Samples:
         self._data, self._count = data, count
         self._varying = sum(column.size is None for column in columns)
         self._fixed = sum(column.size or 0 for column in columns) + _NUMBER_BYTES * self._varying
-        self._sizes = struct.Struct(f"<{self._varying}I")
-        self._left = 2 * count + _MOST_STEPS
 
     def fits(self, offset: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which samples have the sizes that these offsets tell; the last one may end behind the file."""
@@ -178,75 +157,28 @@ class _Samples:
         found: NDArray[np.bool_] = np.arange(len(there)) < last
         return found
 
-    def found_again(self, offset: NDArray[np.int64], begin: int | None) -> NDArray[np.int64]:
-        """Return the offsets in a file that has its size, damaged ones made anew by the sizes of the samples between.
-
-        Samples whose places are not found have no bytes.
-        """
-        size = len(self._data)
-        sound = np.zeros(len(offset), np.bool_)
-        fits = self.fits(offset) & (offset[1:] <= size)
-        sound[:-1] |= fits
-        sound[1:] |= fits
-        offset = offset.copy()
-        if begin is not None and not sound[0]:
-            offset[0], sound[0] = begin, True
-        if not sound[-1]:
-            offset[-1], sound[-1] = size, True
-        if not sound[0]:
-            self._find_begin(offset, sound)
-        for first in np.flatnonzero(sound[:-1] & ~sound[1:]).tolist():
-            behind = first + 1 + int(np.argmax(sound[first + 1 :]))
-            places = self._walk(int(offset[first]), behind - first)
-            found = places is not None and places[-1] == offset[behind]
-            offset[first + 1 : behind] = places[1:-1] if found and places is not None else offset[first]
-        return offset
-
-    def _find_begin(self, offset: NDArray[np.int64], sound: NDArray[np.bool_]) -> None:
-        """Find the first sample from which the others follow up to the first sound offset."""
-        behind = int(np.argmax(sound))
-        end = _NUMBER_BYTES * (self._count + 2)
-        for begin in range(end, min(end + _SEARCHED_BYTES, len(self._data))):
-            places = self._walk(begin, behind)
-            if places is None or places[-1] != offset[behind]:
-                continue
-            if behind < self._count or places[-1] - begin > self._fixed * self._count:
-                offset[0], sound[0] = begin, True
-            break  # or no offset is sound, and zeros would be as many empty samples
-        if sound[0]:
-            return
-        offset[:behind] = offset[behind]
-
-    def _walk(self, begin: int, count: int) -> list[int] | None:
-        """Return where so many samples from here on begin, and the last one ends; None if they leave the file."""
-        if not self._varying:
-            return [begin + self._fixed * number for number in range(count + 1)]
-        places = [begin]
-        for _ in range(count):
-            at = places[-1]
-            if at + self._fixed > len(self._data) or not self._left:
-                return None
-            self._left -= 1
-            places.append(at + self._fixed + sum(self._sizes.unpack_from(self._data.data, at)))
-        return places
-
 
 def _laid_out(head: _Head, offset: NDArray[np.int64], there: NDArray[np.bool_], moved: int, path: str) -> Recovered:
     """Return the file with its head made anew; the samples that are not there are holes."""
-    begin = int(offset[0])
-    room = max(begin - _NUMBER_BYTES * (head.count + 2), 0)
-    text = head.json if len(head.json) == room else b""
-    made = np.concatenate([[head.count], offset]).astype("<u4").tobytes() + text
     rows = np.flatnonzero(there)
     start, length = offset[rows], np.diff(offset)[rows]
-    size = max(int(offset[-1]), len(made), int((start + length).max(initial=0)))  # the last offset may be damaged
+    made = np.concatenate([[head.count], offset]).astype("<u4").tobytes() + head.json
+    size = max(int(offset[-1]), len(made), int((start + length).max(initial=0)))
     what = "a sample is not at its place"
     if moved:
         what = f"bytes {'are missing' if moved > 0 else 'were inserted'} here or before"
     lost: list[LadingError] = [
         CorruptShard(what, file=path, row=row, offset=int(offset[row])) for row in np.flatnonzero(~there).tolist()
     ]
-    if not head.is_sound or moved == 0:
+    if not head.is_sound:
         lost.insert(0, CorruptShard("the head is damaged; it was made anew", file=path, offset=0,
                                     expected=f"the places of {head.count} samples"))  # fmt: skip
     return Recovered(start, start, length, size, [(0, made)], np.flatnonzero(~there), lost)
+
+
+def _rising(offset: NDArray[np.int64], there: NDArray[np.bool_], size: int) -> NDArray[np.int64]:
+    """Return the offsets in a file of its size; those next to no whole sample are that of the sound one before."""
+    sound = np.append(there, False) | np.append(False, there)
+    found = offset[np.maximum.accumulate(np.where(sound, np.arange(len(offset)), int(np.argmax(sound))))]
+    found[-1] = offset[-1] if sound[-1] else size
+    return found
