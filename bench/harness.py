@@ -161,12 +161,16 @@ def _summary(taken: list[dict], case: Case, medians: Mapping[str, float]) -> dic
 
 
 def _import_lazily() -> None:
-    """Let pyarrow import what it imports once a process: pandas at the first array, wherever it is installed.
+    """Let packages import what they import once a process.
 
-    That takes half a second to a second, and some peers (datasets) import it themselves while they are set up.
+    pyarrow imports pandas at the first array, wherever it is installed. That takes half a second to a second, and some
+    peers (datasets) import it themselves while they are set up. lading imports a name's modules when the name is used.
     """
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].array([])
+    if "lading" in sys.modules:
+        for name in sys.modules["lading"].__all__:
+            getattr(sys.modules["lading"], name)
 
 
 def _touch_memory(place: Place, size: int) -> None:
