@@ -73,7 +73,9 @@ class Assets:
                     batch = batch.set_column(at, batch.schema.field(at), self._with_bytes(batch.column(at)))
         return batch
 
-    def row_reader(self, batch: pa.RecordBatch, make: Callable[[pa.RecordBatch], Row], features: list[Feature]) -> Row:
+    def row_reader(
+        self, batch: pa.RecordBatch, make: Callable[[pa.RecordBatch], Row], features: Sequence[Feature]
+    ) -> Row:
         """Return a function from a row to the row with the bytes of its files; each file is read on demand.
 
         Args:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from operator import index as as_int
 from threading import Lock
@@ -22,7 +23,7 @@ from lading._core.arrow.ipc import ROWS
 from lading._core.arrow.references import FileEntry, is_ref, with_files
 from lading._core.features.huggingface import HUGGINGFACE_KEY, unwrapped
 from lading._core.features.items import split_rows
-from lading._core.features.types import feature_of
+from lading._core.features.types import Feature, feature_of
 from lading._core.formats.arrow.assets import Assets, filled_schema, has_assets, refuse_nested
 from lading._core.formats.arrow.blocks import ArrowFile, find_blocks
 from lading._core.formats.arrow.decode import KEPT_BYTES, Decoder, Loaded, check_text, damage
@@ -36,7 +37,7 @@ from lading._core.formats.arrow.scattered import may_be_large, rows_of
 from lading._core.formats.arrow.schema import given_schema, schema_hash
 from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardFile, ShardReader, Units
 from lading._core.formats.format import ROOTS
-from lading._core.formats.refused import first_of_each, refuse_columns, unread_columns
+from lading._core.formats.refused import Refusal, first_of_each, refuse_columns, unread_columns
 from lading.errors import LadingError, ShortRead, SidecarMismatch, UsageError, errors_at
 
 __all__ = ["ArrowReader", "ReadOptions"]
@@ -98,6 +99,19 @@ class ReadOptions:
             object.__setattr__(self, "roots", (self.roots,))
 
 
+@lru_cache(maxsize=2)
+def _columns(
+    stored: pa.Schema, _message: bytes, features: str, media: str
+) -> tuple[pa.Schema, Sequence[Feature], Mapping[str, Refusal]]:
+    """Return the schema of batches, its features, and the columns that cannot be read.
+
+    Shards of a dataset have equal schemas in most cases. The message of the schema tells those apart that differ in
+    their metadata. Raises as `given_schema`.
+    """
+    schema = given_schema(stored, features, media=media)
+    return schema, [feature_of(field) for field in schema], unread_columns(stored)
+
+
 class ArrowReader(ShardReader):
     """An open Arrow file or stream.
 
@@ -120,9 +134,9 @@ class ArrowReader(ShardReader):
         stored = self._decoder.schema
         with errors_at(file=source.path), damage(source.path):
             entry = parse_entry(source.entry)
-            self._schema = given_schema(stored, entry.features, media=options.media)
-            self._features = [feature_of(field) for field in self._schema]
-            self._refused = unread_columns(stored)
+            self._schema, self._features, self._refused = _columns(
+                stored, self._blocks.schema, entry.features, options.media
+            )
         if entry.schema and entry.schema != schema_hash(stored):
             raise SidecarMismatch(
                 "the columns differ from those of the dataset's first shard", file=source.path,

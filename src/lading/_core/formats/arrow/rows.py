@@ -8,7 +8,7 @@ reads all other columns (lists, structs, times …).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -45,7 +45,7 @@ _NUMBERS: dict[pa.DataType, Any] = {
 }  # fmt: skip
 
 
-def placed_rows(body: ArrowFile, places: Places, schema: pa.Schema, features: list[Feature]) -> PlacedRow | None:
+def placed_rows(body: ArrowFile, places: Places, schema: pa.Schema, features: Sequence[Feature]) -> PlacedRow | None:
     """Return a function that reads rows of a mapped file by the places of their values, decoded by these features.
 
     None if some columns need pyarrow. Values are touched if the whole map may stay in memory, else
@@ -202,7 +202,7 @@ def _decoded(stored: Callable[[int, int], Any], feature: Feature) -> Callable[[i
     return lambda batch, row: decode(feature, stored(batch, row))
 
 
-def row_reader(batch: pa.RecordBatch, features: list[Feature], body: ArrowFile) -> Row:
+def row_reader(batch: pa.RecordBatch, features: Sequence[Feature], body: ArrowFile) -> Row:
     """Return a function that reads rows of a checked batch (`_core.formats.arrow.decode`), decoded by these features.
 
     Raises DataError, naming the column, for invalid UTF-8, values that Python cannot hold (a date
