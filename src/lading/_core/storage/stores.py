@@ -17,20 +17,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lading._core.secret_urls import Known, cleaned, shown
 from lading._core.storage.base import Store, without_query
 from lading._core.storage.cached import CachedStore
-from lading._core.storage.fsspec import FsspecStore
 from lading._core.storage.local import LocalStore
 from lading._core.storage.memory import MemoryStore
-from lading._core.storage.objects import ObjectStore, serves
 from lading._core.storage.shard_cache import ShardCache, make_cache
 from lading._core.storage.store_options import Options, by_prefix, of_url
-from lading._core.storage.web import WebStore
 from lading._core.storage.wrappers import WrappedStore
 from lading.errors import UsageError
+
+if TYPE_CHECKING:
+    from lading._core.storage.fsspec import FsspecStore
+    from lading._core.storage.objects import ObjectStore
+    from lading._core.storage.web import WebStore
 
 __all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query"]
 
@@ -108,6 +110,8 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
         )
     if scheme[1].lower() == "memory":
         return _MEMORY, url
+    from lading._core.storage.objects import serves
+
     host = url[scheme.end() :].partition("/")[0]
     place = f"{scheme[0]}{host}"
     options = _options_of(url, stores)
@@ -164,9 +168,14 @@ def _cached(store: Store, cache: ShardCache) -> CachedStore:
 
 @lru_cache(maxsize=256)
 def _by_obstore(place: str, options: Options, _: frozenset[tuple[str, str]]) -> ObjectStore | WebStore:
+    from lading._core.storage.objects import ObjectStore
+    from lading._core.storage.web import WebStore
+
     return WebStore(place, options=options) if place.startswith("http") else ObjectStore(place, options=options)
 
 
 @lru_cache(maxsize=256)
 def _by_fsspec(place: str, options: Options, _: frozenset[tuple[str, str]]) -> FsspecStore:
+    from lading._core.storage.fsspec import FsspecStore
+
     return FsspecStore(place, options=options)

@@ -6,8 +6,6 @@ import os
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lading.errors import SourceNotFound, UsageError
@@ -58,17 +56,21 @@ def _listed(file: str) -> list[str] | NDArray[np.int64]:
 
 def _of_column(file: str, ending: str) -> list[str] | NDArray[np.int64]:
     if ending == ".parquet":
+        import pyarrow.parquet as pq
+
         names = pq.read_schema(file).names
         name = _column(file, names)
         column = pq.read_table(file, columns=[name]).column(0)
     else:
+        from pyarrow import csv
+
         # As texts: '007' is another key than '7'.
-        parsing = pa.csv.ParseOptions(delimiter=_SEPARATORS[ending])
-        with pa.csv.open_csv(file, parse_options=parsing) as head:
+        parsing = csv.ParseOptions(delimiter=_SEPARATORS[ending])
+        with csv.open_csv(file, parse_options=parsing) as head:
             names = head.schema.names
         name = _column(file, names)
-        texts = pa.csv.ConvertOptions(include_columns=[name], column_types={name: pa.string()}, null_values=[])
-        column = pa.csv.read_csv(file, parse_options=parsing, convert_options=texts).column(0)
+        texts = csv.ConvertOptions(include_columns=[name], column_types={name: pa.string()}, null_values=[])
+        column = csv.read_csv(file, parse_options=parsing, convert_options=texts).column(0)
     if column.null_count:
         raise UsageError("a key is missing", file=file, column=name, found=f"{column.null_count:,} nulls")
     if pa.types.is_integer(column.type):
