@@ -7,9 +7,18 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
+from hashlib import md5
 from pathlib import Path
+from types import ModuleType
 
+import pyarrow as pa
 import pytest
+
+import lading
+from lading._core.formats import registry
+from lading.errors import BadReference, Unrepresentable
+from lading.testing.format import write_shard
 
 _PAGE = Path(__file__).parents[2] / "docs" / "write-a-format.md"
 _RUN = "from lading._core.cli import run; run()"
@@ -75,7 +84,51 @@ def genomes(tmp_path: Path) -> Path:
 
 def test_the_page_has_a_short_format() -> None:
     [module] = re.findall(r"^```python\n(.*?)^```$", _PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert module.count("\n") <= 80
+    assert module.count("\n") <= 160
+
+
+@cache
+def _fasta() -> ModuleType:
+    """Return the module of the page."""
+    [text] = re.findall(r"^```python\n(.*?)^```$", _PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    sys.modules["lading_fasta"] = module = ModuleType("lading_fasta")
+    exec(text, module.__dict__)
+    return module
+
+
+@pytest.mark.parametrize(
+    "column, value", [("id", "a b"), ("description", "a\n>b"), ("sequence", "AC GT"), ("id", None)]
+)
+def test_the_writer_of_the_page_refuses_what_it_would_not_read_back(column: str, value: str | None) -> None:
+    row = {"id": "a", "description": "of a", "sequence": "ACGT", column: value}
+    with pytest.raises(Unrepresentable, match=column):
+        write_shard(_fasta().FORMAT, pa.Table.from_pylist([row], _fasta().SCHEMA), {})
+
+
+def test_the_index_of_the_page_is_written_read_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", {**registry._registered, "fasta": _fasta().FORMAT})
+    rows = [
+        {"id": "a", "description": "", "sequence": "ACGT" * 40},
+        {"id": "b", "description": "of é, long", "sequence": ""},
+    ]
+    out = tmp_path / "out"
+    with lading.writer(out, format="fasta") as writer:
+        for row in rows:
+            writer.write(row)
+    [shard] = out.glob("*.fasta")
+    assert (out / "md5checksums.txt").read_text() == f"{md5(shard.read_bytes()).hexdigest()}  ./{shard.name}\n"
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    for file in out.glob("*.*"):
+        (plain / file.name).write_bytes(file.read_bytes())
+    assert [*lading.open(plain)] == rows
+    assert not lading.verify(plain).findings
+    (plain / shard.name).write_bytes(shard.read_bytes().replace(b"ACGT", b"ACGA", 1))
+    [finding] = lading.verify(plain).findings
+    assert "md5" in finding["message"]
+    (plain / "md5checksums.txt").write_text(f"{'0' * 32}  ./../{shard.name}\n")
+    with pytest.raises(BadReference, match="outside"):
+        lading.open(plain)
 
 
 @pytest.mark.soak
@@ -115,7 +168,7 @@ def test_random_access_and_errors(packages: Path, genomes: Path) -> None:
         "assert dataset[7] == {'id': 'g1.2', 'description': 'of 1', 'sequence': 'acgtACGTGT'}, dataset[7]\n"
         "assert dataset.take([14, 0, 0], columns=['id']).column('id').to_pylist() == ['g2.4', 'g0.0', 'g0.0']\n"
         "try:\n"
-        "    lading.convert(sys.argv[1], sys.argv[1] + '-out', format='fasta')\n"
+        "    lading.convert(sys.argv[1], sys.argv[1] + '-out', format='warc')\n"
         "except UsageError as error:\n"
         "    assert 'read-only' in str(error), error\n"
         "else:\n"
@@ -143,7 +196,7 @@ def test_a_package_that_does_not_load_costs_its_format_alone(genomes: Path, tmp_
 def test_no_package_is_searched_where_a_built_in_format_is_named(tmp_path: Path) -> None:
     code = (
         "import lading\n"
-        "from lading.formats import registry\n"
+        "from lading._core.formats import registry\n"
         "registry.get_format('parquet')\n"
         "assert registry._entry_points.cache_info().currsize == 0\n"
     )
