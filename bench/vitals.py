@@ -15,7 +15,8 @@ What is counted:
 
 - Code lines: lines that hold more than a comment or a docstring.
 - Optional protocols: `runtime_checkable` protocols outside storage, and the `isinstance` checks on them.
-- Imports of formats: import statements outside `formats/` of modules in it other than the contract and the registry.
+- Imports of formats: import statements outside `formats/` of modules in it other than the contract, its one wrapper
+  (`mapped`) and the registry.
 - Hops: functions that return or yield a record batch of samples, or write it, while two tars become one Parquet file.
   Functions that only look at the batch are added in the row below.
 - Header walks: how often reading the headers of a tar begins. Opens: shards that are opened, and files by the system.
@@ -42,7 +43,7 @@ from types import FrameType
 VITALS = Path(__file__).with_name("vitals.json")
 """The numbers that `make vitals` wrote last. None of those that are `held` may rise (`tests/test_vitals.py`)."""
 
-_CONTRACT = {"base", "dataset_index", "findings", "format", "registry"}
+_CONTRACT = {"base", "dataset_index", "findings", "format", "mapped", "registry"}
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 _COLUMNS = {"jpg", "json", "txt"}
 _PER_BATCH = ("align_table", "sample_firsts", "total_bytes")

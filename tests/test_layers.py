@@ -148,13 +148,14 @@ def _outside() -> Iterator[tuple[str, ast.AST]]:
 
 
 def _concrete() -> set[str]:
-    """Names of the classes of format packages, and of views, that no other module has."""
+    """Names of the classes of format packages, and of readers, that no other module has."""
     found, others = set[str](), set[str]()
     for module, tree in _trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                is_view = any(isinstance(base, ast.Name) and base.id == "View" for base in node.bases)
-                (found if is_view or _format_package(module) else others).add(node.name)
+                reads = any(isinstance(base, ast.Name) and base.id == "ShardReader" for base in node.bases)
+                is_own = bool(_format_package(module)) or (reads and module != "lading._core.formats.base")
+                (found if is_own else others).add(node.name)
     return found - others
 
 

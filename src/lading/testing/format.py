@@ -399,7 +399,7 @@ class FormatTests:
             pytest.skip("this format's index has other rows than samples")
         written = write_shard(self.fmt, table, self.options, batch_rows=3)
         reader = self.open(written, mapped=mapped)
-        index = reader.index()
+        index = _index_of(reader)
         assert index.num_rows == table.num_rows
         assert read_rows(index, written.store) == read_rows(table, written.store)
         reader.close()
@@ -412,7 +412,7 @@ class FormatTests:
             pytest.skip("this format's index has other rows than samples")
         written = write_shard(self.fmt, table, self.options, batch_rows=3)
         reader = self.open(written)
-        index = reader.index()
+        index = _index_of(reader)
         assert all(refs is not None for refs in written.refs)
         for name in index.column_names:
             given = [_places(refs, name) for refs in written.refs if refs is not None]
@@ -424,14 +424,14 @@ class FormatTests:
             pytest.skip("this format's index has a row a sample")
         written = write_shard(self.fmt, table, self.options)
         assert written.refs == [None] * len(written.refs)
-        index = self.open(written).index()
+        index = _index_of(self.open(written))
         assert pa.compute.sum(index.column("num_rows")).as_py() == table.num_rows
 
     def test_a_shard_without_rows(self, mapped: bool) -> None:
         written = write_shard(self.fmt, self.small().slice(0, 0), self.options)
         assert written.facts.num_samples == 0
         reader = self.open(written, mapped=mapped)
-        assert (reader.num_rows(), reader.read().num_rows, reader.index().num_rows) == (0, 0, 0)
+        assert (reader.num_rows(), reader.read().num_rows, _index_of(reader).num_rows) == (0, 0, 0)
         assert sum(batch.num_rows for batch in reader.batches(Scan(max_rows=10, max_bytes=_ALL))) == 0
         reader.close()
 
@@ -540,6 +540,13 @@ def _latin(column: pa.ChunkedArray) -> pa.Array:
 
 def _noise(size: int) -> bytes:
     return np.random.default_rng(size).bytes(size)
+
+
+def _index_of(reader: ShardReader) -> pa.Table:
+    """Return the index of a shard; readers of formats have one."""
+    index = reader.index()
+    assert index is not None
+    return index
 
 
 def _places(table: pa.Table, name: str) -> list[Any]:

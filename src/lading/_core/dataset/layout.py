@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lading._core.dataset.order.chosen import ChosenSamples
 from lading._core.dataset.shards.shards import Shards
-from lading._core.interleaved.base import View
+from lading._core.formats.base import ShardReader
 from lading._core.storage.concurrent import is_remote
 from lading._core.storage.stores import resolve
 
@@ -72,10 +72,9 @@ def layout_of(shards: Shards, chosen: ChosenSamples | None) -> Layout:
     )
 
 
-def _units(view: View) -> tuple[int, int, int, int]:
+def _units(view: ShardReader) -> tuple[int, int, int, int]:
     """How samples of a shard are read together, as `Layout` has it: units, reads, places, kept bytes."""
-    columns, first = view.column_reader, np.zeros(1, np.int64)
-    if columns is not None and columns.column_slices(first) is not None:
+    if view.slices_columns and view.column_slices(np.zeros(1, np.int64)) is not None:
         return 1, 1, 0, 0
     read, places, kept = view.samples_at_once()
     index = view.index()

@@ -26,6 +26,8 @@ from lading._core.arrow.align import align_table
 from lading._core.arrow.byte_ranges import ByteRanges, ChunkedRanges
 from lading._core.arrow.column_slices import ColumnSlices
 from lading._core.arrow.references import FileEntry, concat
+from lading._core.features.image_lists import FIRST_DOCUMENTS, ImageLists, may_hold_lists
+from lading._core.formats.findings import Finding
 from lading._core.storage.base import Buffer, FileInfo, MappedFile, Mapper, Sink, Store
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.range_hasher import RangeHasher
@@ -33,6 +35,7 @@ from lading._core.storage.recent import RecentBytes
 from lading._core.storage.stores import Stores
 from lading.errors import LadingError, Unrepresentable, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
+from lading.options import InterleavedOptions
 
 __all__ = [
     "DEFAULT_SCAN",
@@ -78,7 +81,7 @@ class Scan:
         max_bytes: payload a batch, at most; a single larger row comes alone.
         views: payload may come as `binary_view`, or as references in some batches, where that saves a copy. A view
             keeps its whole page in memory, so take it for a sink or for use at once.
-        drifting: batches of a view (`_core.interleaved`) may differ in columns and types, each by its own rows, where
+        drifting: batches of items (`_core.interleaved`) may differ in columns and types, each by its own rows, where
             a common schema would need a scan beforehand.
     """
 
@@ -292,16 +295,33 @@ class ShardFacts:
 class ShardReader(ABC):
     """An open shard. A reader defines `schema` and `batches`; the other methods have defaults made of these.
 
+    In the view `samples`, a row is a sample. In the view `interleaved`, a row is an item, and consecutive rows that
+    share a `sample_id` are a sample. Then `read` takes the numbers of samples, and a batch never cuts a sample. The
+    methods that speak of samples have defaults for rows that are samples.
+
     Attributes:
         declares_types: the file declares the types of its columns. Otherwise types come from the values of this file,
             and `batches` and `read` take the types of all files as `schema`.
         slices_columns: `column_slices` can leave values in a file.
         kept_bytes: what readers of remote files keep, all together, of rows that are read at once.
+        may_join: batches are as large as is convenient for the file, and may be joined.
+        has_errors: rows may have errors that an earlier job recorded.
+        holds_items: a row of the shard is an item.
+        has_members: rows are items that are made of members of a tar.
     """
 
     declares_types: bool = True
     slices_columns: bool = False
     kept_bytes: int = 0
+    may_join: bool = True
+    has_errors: bool = True
+    holds_items: bool = False
+    has_members: bool = False
+
+    @property
+    def copies(self) -> bool:
+        """Whether `read` returns copies, so that its rows do not keep the file open."""
+        return not self.slices_columns
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -338,8 +358,8 @@ class ShardReader(ABC):
         """Return the number of rows. By default all of them are read."""
         return sum(batch.num_rows for batch in self.batches())
 
-    def index(self) -> pa.Table:
-        """Return the references to the rows, without payload; see `ShardFile.index`.
+    def index(self) -> pa.Table | None:
+        """Return the references to the rows, without payload; see `ShardFile.index`. None if an index saves nothing.
 
         If values are byte ranges: a row per sample, a reference column per field (and `__key__`). Otherwise a row for
         each unit that is read at once (a Parquet row group), with its `num_rows`. By default the shard is one unit.
@@ -364,7 +384,9 @@ class ShardReader(ABC):
     def rows_at_once(self) -> int:
         """Return how many rows are read, at most, to read one of the largest unit of `index`."""
         index = self.index()
-        return max(index["num_rows"].to_pylist(), default=1) if "num_rows" in index.column_names else 1
+        if index is None or "num_rows" not in index.column_names:
+            return 1
+        return max(index["num_rows"].to_pylist(), default=1)
 
     def rows_of_batch(self) -> int:
         """Return how many rows are read at once where most of them are wanted, else one by one; 0 for no such rows."""
@@ -393,6 +415,45 @@ class ShardReader(ABC):
     def held_bytes(self) -> int | None:
         """Return the memory that the open shard takes between two reads, about; None if nothing counts it."""
         return None
+
+    def num_samples(self) -> int:
+        """Return the number of samples, by the cheapest means."""
+        return self.num_rows()
+
+    def samples_from(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first sample that begins at each of these rows of the file or behind it, and the row where.
+
+        The rows are ascending. The number of rows is the place behind the last sample.
+        """
+        return rows, rows
+
+    def samples_at_once(self) -> tuple[int, int, int]:
+        """Return how many samples are read to read one, how many if most are wanted, and what is kept of both.
+
+        See `rows_at_once`, `rows_of_batch` and `kept_bytes`.
+        """
+        return self.rows_at_once(), self.rows_of_batch(), self.kept_bytes
+
+    def layout_findings(self) -> Sequence[Finding]:
+        """Return problems in the order of items. Reads no payload."""
+        return ()
+
+    def settled(self, options: InterleavedOptions) -> InterleavedOptions:
+        """Return the options completed with what this shard decides for the whole dataset."""
+        return options
+
+    def image_lists(self) -> ImageLists:
+        """Return the lists with one entry an image, by the first documents of the shard; of items only."""
+        found, counts = ImageLists(), Counter(self.counts)
+        names = [field.name for field in self.schema() if may_hold_lists(field)]
+        scan = Scan(["sample_id", "position", "modality", *names], max_rows=FIRST_DOCUMENTS)
+        for batch in self.batches(scan) if names else ():
+            found.add_rows(batch, names)
+            if found.is_full:
+                break
+        self.counts.clear()  # these documents are read again
+        self.counts.update(counts)
+        return found
 
     @property
     def whole_samples(self) -> SampleReader | None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arrow.views import total_bytes
+from lading._core.features.image_lists import ImageLists
 from lading._core.formats.base import DEFAULT_SCAN, Change, Scan, ShardReader
+from lading._core.formats.findings import Finding
 from lading._core.storage.fetch import Fetcher
 from lading.errors import errors_at
+from lading.options import InterleavedOptions
 
 __all__ = ["Mapped", "selected_rows"]
 
@@ -48,7 +51,9 @@ class Mapped(ShardReader):
         self._reader, self._change, self._rows, self._window_rows = reader, change, rows, window_rows
         self._schema_before: pa.Schema | None = None
         self.declares_types = change.declares_types or reader.declares_types
-        self.kept_bytes = reader.kept_bytes
+        self.kept_bytes, self.may_join = reader.kept_bytes, reader.may_join
+        self.has_errors, self.holds_items = reader.has_errors, reader.holds_items
+        self.has_members = reader.has_members and not change.declares_types
 
     # Rows
 
@@ -135,6 +140,37 @@ class Mapped(ShardReader):
     def _same_of(self, reader: ShardReader | None) -> ShardReader | None:
         return None if reader is None else Mapped(reader, self._change, self._rows, self._window_rows)
 
+    # Samples
+
+    @property
+    def copies(self) -> bool:
+        """Whether the reader returns copies."""
+        return self._reader.copies
+
+    def num_samples(self) -> int:
+        """Return the number of samples."""
+        return self._reader.num_samples() if self._rows is None else len(self._rows)
+
+    def samples_from(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first sample that begins at each of these rows or behind it, and the row where."""
+        return self._reader.samples_from(rows)
+
+    def samples_at_once(self) -> tuple[int, int, int]:
+        """Return how many samples of the shard are read to read one."""
+        return self._reader.samples_at_once()
+
+    def layout_findings(self) -> Sequence[Finding]:
+        """Return problems in the order of items."""
+        return self._reader.layout_findings()
+
+    def settled(self, options: InterleavedOptions) -> InterleavedOptions:
+        """Return the options completed with what the shard decides."""
+        return self._reader.settled(options)
+
+    def image_lists(self) -> ImageLists:
+        """Return the lists with one entry an image."""
+        return self._reader.image_lists()
+
     # The file
 
     @property
@@ -152,7 +188,7 @@ class Mapped(ShardReader):
         """Return the memory that the reader takes between two reads."""
         return self._reader.held_bytes
 
-    def index(self) -> pa.Table:
+    def index(self) -> pa.Table | None:
         """Return the reader's index, of all its rows."""
         return self._reader.index()
 

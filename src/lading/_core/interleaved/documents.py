@@ -41,7 +41,7 @@ from lading._core.features.types import feature_of
 from lading._core.formats.base import DEFAULT_SCAN, DocumentReader, Scan, ShardReader
 from lading._core.formats.documents import BYTES, FAILED, MEDIA, MISSING, PLACE, by_number, media_parts
 from lading._core.interleaved.absent_fields import warn_absent_fields
-from lading._core.interleaved.base import View, documents_at_once
+from lading._core.interleaved.base import documents_at_once
 from lading._core.interleaved.packed import CONTENT, ITEMS, PACKED_SCHEMA
 from lading._core.media.archives import outside
 from lading._core.media.documents import MediaStats
@@ -75,7 +75,7 @@ _OWN = ("type", BYTES, *PLACE)
 """Fields of a media that are not passed through."""
 
 
-class DocumentsView(View):
+class DocumentsView(ShardReader):
     """A shard of documents, read item by item.
 
     Args:
@@ -85,17 +85,14 @@ class DocumentsView(View):
         first_row: number in the file of the first document that is read, which may be its id.
     """
 
-    has_errors = False
+    has_errors = may_join = copies = False
 
     def __init__(
         self, reader: DocumentReader, options: InterleavedOptions, fetcher: Fetcher, first_row: int = 0
     ) -> None:
         self._reader, self._options, self._fetcher = reader, options, fetcher
         self._missing, self._first_row = 0, first_row
-
-    def declares_types(self) -> bool:
-        """Return whether the column types come from the file, not from the values."""
-        return self._reader.declares_types
+        self.declares_types = reader.declares_types
 
     def schema(self) -> pa.Schema:
         """Return the reserved columns, those of documents, and those of media; absent `fields` follow the others."""
@@ -123,7 +120,7 @@ class DocumentsView(View):
         return self._reader.num_rows()
 
     def samples_at_once(self) -> tuple[int, int, int]:
-        """Return how many documents are read to read one (`View.samples_at_once`)."""
+        """Return how many documents are read to read one (`ShardReader.samples_at_once`)."""
         return documents_at_once(self._reader, self.num_samples())
 
     def batches(self, scan: Scan = DEFAULT_SCAN) -> Iterator[pa.RecordBatch]:
@@ -151,8 +148,9 @@ class DocumentsView(View):
                 [f.name for f in self.schema() if pa.types.is_null(f.type)], self._reader.path, self.counts
             )
 
-    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return the items of documents by ordinal, in the given order, with their bytes."""
+        samples = np.arange(self.num_samples()) if rows is None else rows
         target = _chosen(self.schema(), scan.columns)
         documents = self._reader.read_located(samples)
         parts = [
@@ -267,7 +265,7 @@ class FromDocuments(ShardReader):
         """Return the number of documents."""
         return self._reader.num_rows()
 
-    def index(self) -> pa.Table:
+    def index(self) -> pa.Table | None:
         """Return the reader's index."""
         return self._reader.index()
 

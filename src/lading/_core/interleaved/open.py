@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from lading._core.arrow.rebatch import HELD_BATCHES, rebatched
 from lading._core.features.items import VIEWS, is_interleaved_schema
 from lading._core.features.row_layout import row_layout
 from lading._core.features.stored_values import rows_schema
@@ -17,7 +18,6 @@ from lading._core.formats.format import AnyFormat
 from lading._core.formats.hive_partitions import WITHOUT_PARTITIONS, with_partition
 from lading._core.formats.mapped import selected_rows
 from lading._core.formats.stored_types import with_stored_types
-from lading._core.interleaved.base import View
 from lading._core.interleaved.document_rows import SampleForm, documents_of_rows, documents_schema
 from lading._core.interleaved.documents import ITEMS_COLUMN, DocumentsView, FromDocuments, PackedForm
 from lading._core.interleaved.documents_writer import ITEM_DOCUMENTS, documents_of_items
@@ -26,12 +26,10 @@ from lading._core.interleaved.packed import PACKED_SCHEMA, PackedView, is_packed
 from lading._core.interleaved.packed_writer import check_columns, pack
 from lading._core.interleaved.references import Follower
 from lading._core.interleaved.rows import ItemsView
-from lading._core.interleaved.samples import SamplesView
 from lading._core.interleaved.tar import TarDocuments, looks_interleaved
 from lading._core.interleaved.tar_recover import recover_documents
 from lading._core.interleaved.tar_writer import Roles, TarDocumentsWriter
 from lading._core.storage.base import Sink
-from lading._core.storage.concurrent import is_remote
 from lading._core.storage.fetch import ERROR_COLUMN, Fetcher, earlier_errors
 from lading.errors import LadingError, Unrepresentable, UsageError
 from lading.options import InterleavedOptions
@@ -39,6 +37,7 @@ from lading.options import InterleavedOptions
 __all__ = [
     "create_view_shard",
     "detect_view",
+    "joined_batches",
     "open_view",
     "packer",
     "recover_shard",
@@ -59,7 +58,7 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     schema: pa.Schema | None = None,
     members: pa.Schema | None = None,
     reader: ShardReader | None = None,
-) -> View:
+) -> ShardReader:
     """Open one shard as one of `VIEWS`.
 
     Args:
@@ -86,8 +85,7 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
             raise UsageError("packed items have no columns of partitions", file=source.path, advice=WITHOUT_PARTITIONS)
         reader = with_partition(reader, source.partition, source.path)
     if not of_items:
-        given = _restoring(reader, fetcher, members, source.path)
-        return SamplesView(selected_rows(given, rows), remote=is_remote(source.store))
+        return selected_rows(_restoring(reader, fetcher, members, source.path), rows)
     if reader.member_reader is not None:
         return TarDocuments(reader.member_reader, fetcher, source, interleaved, schema)
     if packed is not None:
@@ -97,6 +95,22 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
         return DocumentsView(reader.document_reader, interleaved, fetcher, first_row)
     items = selected_rows(reader, rows)
     return ItemsView(grouped(items) if interleaved.regroup else items, source.place, interleaved, follower, fetcher)
+
+
+def joined_batches(reader: ShardReader, scan: Scan, *, remote: bool) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a shard in order; with `views`, in batches as large as the limits allow (`rebatched`).
+
+    Args:
+        reader: the shard.
+        scan: what to read.
+        remote: whether it is in a store of high latency.
+    """
+    if not (scan.views and reader.may_join):
+        return reader.batches(scan)
+    held = scan.max_bytes // HELD_BATCHES
+    batches = reader.batches(replace(scan, max_bytes=held))
+    # Payload of a remote shard may be held since the walk over its headers: a batch waits for no more than that.
+    return rebatched(batches, scan.max_rows, held, held if remote else scan.max_bytes)
 
 
 def _restoring(reader: ShardReader, fetcher: Fetcher, rows: pa.Schema | None, path: str) -> ShardReader:
@@ -153,7 +167,7 @@ def recover_shard(
     return fmt.recover(source, options, schema=kept, failed=error is not None)
 
 
-def stored_errors(view: View) -> set[int]:
+def stored_errors(view: ShardReader) -> set[int]:
     """Return rows of a shard with an error recorded by an earlier job: their data were lost before.
 
     Tars of documents and documents with media store no errors: the errors of their rows are new.

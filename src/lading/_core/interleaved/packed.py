@@ -33,7 +33,7 @@ from lading._core.features.items import INTERLEAVED_SCHEMA, MEANT_NULLS_KEY, RES
 from lading._core.features.types import Json, feature_of, with_feature
 from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardReader
 from lading._core.interleaved.absent_fields import warn_absent_fields
-from lading._core.interleaved.base import View, documents_at_once
+from lading._core.interleaved.base import documents_at_once
 from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
 from lading.options import InterleavedOptions
 
@@ -73,7 +73,7 @@ def is_packed_schema(schema: pa.Schema) -> bool:
     return texts and payload and feature_of(ids).is_text and feature_of(content).is_bytes
 
 
-class PackedView(View):
+class PackedView(ShardReader):
     """A shard of packed rows, read as items.
 
     Args:
@@ -83,16 +83,15 @@ class PackedView(View):
         schema: columns and types of the items, if stored; else the values decide.
     """
 
+    may_join = copies = False
+
     def __init__(
         self, reader: ShardReader, path: str, options: InterleavedOptions, schema: pa.Schema | None = None
     ) -> None:
         self._reader, self._path, self._options = reader, path, options
         self._known = None if schema is None else reconcile_schema(without_source(schema))
         self._natural: dict[str, int] | None = None
-
-    def declares_types(self) -> bool:
-        """Return whether the column types were stored, and do not come from the values."""
-        return self._known is not None
+        self.declares_types = schema is not None
 
     def schema(self) -> pa.Schema:
         """Return reserved columns, then the others in order of appearance; without a stored schema, reads all JSON."""
@@ -132,7 +131,7 @@ class PackedView(View):
         return self._reader.num_rows()
 
     def samples_at_once(self) -> tuple[int, int, int]:
-        """Return how many documents are read to read one (`View.samples_at_once`)."""
+        """Return how many documents are read to read one (`ShardReader.samples_at_once`)."""
         return documents_at_once(self._reader, self.num_samples())
 
     def _windows(self, scan: Scan) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
@@ -167,8 +166,9 @@ class PackedView(View):
         warn_absent_fields(absent, self._path, self.counts)
         self.counts.update(self._reader.counts)
 
-    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return the rows of samples by ordinal, in the given order."""
+        samples = np.arange(self.num_samples()) if rows is None else rows
         target = self._chosen(None, scan.columns)
         parts = []
         for first in range(0, len(samples), _WINDOW_SAMPLES):

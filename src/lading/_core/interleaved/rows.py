@@ -33,7 +33,7 @@ from lading._core.features.items import (
 from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardReader
 from lading._core.formats.findings import Finding
 from lading._core.interleaved.absent_fields import warn_absent_fields
-from lading._core.interleaved.base import View, documents_at_once
+from lading._core.interleaved.base import documents_at_once
 from lading._core.interleaved.references import Followed, Follower
 from lading._core.storage.fetch import ERROR_COLUMN, Fetcher, write_errors
 from lading.errors import DataError, LadingError, SchemaMismatch, errors_at
@@ -71,7 +71,7 @@ class _Seen:
         return rows[order[same]], rows[order[same + 1]]
 
 
-class ItemsView(View):
+class ItemsView(ShardReader):
     """A shard of item rows, read sample by sample.
 
     Args:
@@ -83,6 +83,7 @@ class ItemsView(View):
     """
 
     holds_items = True
+    may_join = copies = False
 
     def __init__(
         self, reader: ShardReader, path: str, options: InterleavedOptions, follower: Follower, fetcher: Fetcher
@@ -90,6 +91,7 @@ class ItemsView(View):
         self._reader, self._path, self._options = reader, path, options
         self._follower, self._fetcher = follower, fetcher
         self._starts: NDArray[np.int64] | None = None
+        self.declares_types = reader.declares_types
 
     def schema(self) -> pa.Schema:
         """Return the shard's schema with canonical reserved columns.
@@ -120,19 +122,19 @@ class ItemsView(View):
     def _wants(self, name: str) -> bool:
         return self._options.fields is None or name in self._options.fields
 
-    def declares_types(self) -> bool:
-        """Return whether the column types come from the file, not from the values."""
-        return self._reader.declares_types
-
     def index(self) -> None:
         """Return None: a footer is an index already."""
+
+    def num_rows(self) -> int:
+        """Return the number of items."""
+        return self._reader.num_rows()
 
     def num_samples(self) -> int:
         """Return the number of samples; reads the id column once."""
         return len(self._bounds()) - 1
 
     def samples_at_once(self) -> tuple[int, int, int]:
-        """Return how many documents are read to read one (`View.samples_at_once`)."""
+        """Return how many documents are read to read one (`ShardReader.samples_at_once`)."""
         return documents_at_once(self._reader, self.num_samples())
 
     def _bounds(self) -> NDArray[np.int64]:
@@ -326,10 +328,10 @@ class ItemsView(View):
             error.row = None if error.row is None else rows[error.row]
             raise error.at(file=self._path) from None
 
-    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return the rows of samples by ordinal, in the given order, with their bytes, also external ones."""
         asked, target = self._needed(self.schema(), scan.columns)
-        rows = sample_rows(self._bounds(), samples)
+        rows = sample_rows(self._bounds(), np.arange(self.num_samples()) if rows is None else rows)
         found = self._aligned(self._reader.read(rows, Scan(self._present(target))), target, rows.tolist())
         parts = [
             part

@@ -25,6 +25,7 @@ from lading._core.arrow.align import reconcile_schema
 from lading._core.arrow.json_columns import Kinds, build_column, column_type
 from lading._core.arrow.rebatch import split_samples
 from lading._core.arrow.references import RefType, make_refs, with_files
+from lading._core.features.image_lists import FIRST_DOCUMENTS, ImageLists
 from lading._core.features.items import (
     INTERLEAVED_SCHEMA,
     MEANT_NULLS_KEY,
@@ -33,10 +34,9 @@ from lading._core.features.items import (
     RESERVED,
     format_source_ref,
 )
-from lading._core.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardFile
+from lading._core.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardFile, ShardReader
 from lading._core.interleaved.absent_fields import warn_absent_fields, warn_absent_id_field
-from lading._core.interleaved.base import View, documents_at_once
-from lading._core.interleaved.image_lists import FIRST_DOCUMENTS, ImageLists
+from lading._core.interleaved.base import documents_at_once
 from lading._core.interleaved.tar_members import TELLING_DOCUMENTS, Members, document_of, id_field_of, sample_ids
 from lading._core.interleaved.tar_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists
 from lading._core.storage.concurrent import is_remote
@@ -61,7 +61,7 @@ _DETECT_NESTED = 1 << 19
 """
 
 
-class TarDocuments(View):
+class TarDocuments(ShardReader):
     """One tar of interleaved samples, as items.
 
     The names and places of the tar's members are held: some 60 bytes each. Payload stays in place: `binary_content` is
@@ -75,7 +75,7 @@ class TarDocuments(View):
         schema: passthrough columns with stored types; other columns have the types of their values.
     """
 
-    has_errors = False
+    has_errors = may_join = copies = False
     has_members = True
 
     def __init__(
@@ -110,7 +110,7 @@ class TarDocuments(View):
         return len(self._members().documents)
 
     def samples_at_once(self) -> tuple[int, int, int]:
-        """Return how many documents are read to read one (`View.samples_at_once`)."""
+        """Return how many documents are read to read one (`ShardReader.samples_at_once`)."""
         return documents_at_once(self._reader, self.num_samples())
 
     def close(self) -> None:
@@ -287,11 +287,11 @@ class TarDocuments(View):
             )  # fmt: skip
         self.counts["members that no JSON names, dropped"] += len(unused)
 
-    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return the rows of samples by ordinal, in the given order."""
         target = self._target(scan.columns)
         used = np.zeros(len(self._members().names), np.bool_)
-        parts = [self._batch(o, d, target, scan.columns, used) for o, d in self._windows(samples)]
+        parts = [self._batch(o, d, target, scan.columns, used) for o, d in self._windows(rows)]
         return pa.Table.from_batches(parts, self._chosen(target, scan.columns))
 
     def _chosen(self, target: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:

@@ -19,8 +19,8 @@ from lading._core.arrow.references import is_ref
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.writing.outcomes import Outcomes, failed_rows
 from lading._core.features.items import INTERLEAVED_SCHEMA, LINEAGE_KEY
-from lading._core.formats.base import RowFilter, Scan, Stretch
-from lading._core.interleaved.base import View
+from lading._core.formats.base import RowFilter, Scan, ShardReader, Stretch
+from lading._core.interleaved.open import joined_batches
 from lading._core.pipeline.batch import Batch
 from lading._core.pipeline.fetch import fetched_parts
 from lading._core.pipeline.join import join
@@ -269,7 +269,7 @@ def _scanned(
         view = held.enter_context(
             shards.one_pass(shard, range_hasher, by_index=by_index, row_filter=row_filter, stretch=stretch)
         )
-        for found in view.batches(scan):
+        for found in joined_batches(view, scan, remote=scan.views and shards.is_remote(shard)):
             rows = found if target is None else align_table(found, target)
             if shards.has_items and rows.num_rows:
                 ids = rows.column("sample_id")
@@ -302,7 +302,7 @@ def _changed(shards: Shards, shard: int, stretch: Stretch, found: int) -> Corrup
     )  # fmt: skip
 
 
-def _share_read(shards: Shards, shard: int, view: View, batch: Batch, samples: int) -> float | None:
+def _share_read(shards: Shards, shard: int, view: ShardReader, batch: Batch, samples: int) -> float | None:
     """Share of a shard that is read with the last row of a batch, the last of so many samples; None if unknown."""
     if view.read_share is not None:
         return view.read_share

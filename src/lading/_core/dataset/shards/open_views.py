@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from lading._core.interleaved.base import View
+from lading._core.formats.base import ShardReader
 
 __all__ = ["OpenViews"]
 
@@ -17,7 +17,7 @@ class OpenViews:
     """Open shards by number. A shard is measured when it is used, and when the next one is opened."""
 
     def __init__(self) -> None:
-        self._views: OrderedDict[int, View] = OrderedDict()
+        self._views: OrderedDict[int, ShardReader] = OrderedDict()
         self._sizes: dict[int, int] = {}
         self._total = 0
 
@@ -29,11 +29,11 @@ class OpenViews:
         """Whether they take more memory than they may; eight may take any: a round of a loader is read from so many."""
         return len(self._views) > _FEW and self._total > _BYTES
 
-    def peek(self, shard: int) -> View | None:
+    def peek(self, shard: int) -> ShardReader | None:
         """A shard, if it is open."""
         return self._views.get(shard)
 
-    def get(self, shard: int) -> View | None:
+    def get(self, shard: int) -> ShardReader | None:
         """A shard, if it is open, which is now the latest that was used."""
         view = self._views.get(shard)
         if view is not None:
@@ -41,14 +41,14 @@ class OpenViews:
             self._measure(shard)
         return view
 
-    def add(self, shard: int, view: View) -> None:
+    def add(self, shard: int, view: ShardReader) -> None:
         """Keep a shard that was opened just now."""
         if self._views:
             self._measure(next(reversed(self._views)))
         self._views[shard] = view
         self._measure(shard)
 
-    def pop(self, shard: int) -> View | None:
+    def pop(self, shard: int) -> ShardReader | None:
         """Give a shard away, if it is open. It is not closed."""
         self._total -= self._sizes.pop(shard, 0)
         return self._views.pop(shard, None)

@@ -187,7 +187,7 @@ def _by_shard(wanted: NDArray[np.int64], ends: NDArray[np.int64]) -> list[_Asked
 
 def _picker(shards: Shards, shard: int) -> ShardReader | None:
     view = shards.shard_to_read(shard)
-    return view.column_reader
+    return view if view.slices_columns else None
 
 
 def _are_alike(one: ColumnSlices, other: ColumnSlices) -> bool:
@@ -325,7 +325,7 @@ def _taken(
                         found=len(firsts))  # fmt: skip
     if not hold and not view.copies:
         rows = copied(rows)  # who cannot leave values where they lie does not give them there either
-    return _Taken(rows, firsts, not view.declares_types())
+    return _Taken(rows, firsts, not view.declares_types)
 
 
 def materialised(shards: Shards, table: pa.Table, *, views: bool = False) -> pa.Table:

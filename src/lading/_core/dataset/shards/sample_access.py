@@ -18,8 +18,7 @@ from lading._core.dataset.shards.random_access import materialised, taken_rows
 from lading._core.dataset.shards.shards import Getter, Shards
 from lading._core.dataset.values.python_values import media_of, samples_as_dicts, with_media
 from lading._core.features.types import Feature
-from lading._core.formats.base import Scan
-from lading._core.interleaved.base import View
+from lading._core.formats.base import Scan, ShardReader
 from lading._core.storage.concurrent import is_remote
 from lading._core.storage.stores import resolve
 from lading.errors import LadingError, UsageError, errors_at
@@ -123,7 +122,7 @@ class SampleAccess:
             sample = self._with_media(sample, known.media, shard, ordinal)
         return {**known.blank, **sample} if known.blank else sample
 
-    def _blank(self, view: View) -> dict[str, None]:
+    def _blank(self, view: ShardReader) -> dict[str, None]:
         """All columns of the dataset as nulls, if samples of a shard lack some: iteration gives these nulls too."""
         shards = self._shards
         if not shards.row_layout.columns_vary or shards.takes_any_fields or shards.target is not None:
@@ -139,7 +138,7 @@ class SampleAccess:
         except LadingError as error:
             raise error.at(file=self._shards.path(shard), row=ordinal) from None
 
-    def _one_of_table(self, shard: int, view: View, ordinal: int) -> dict[str, Any]:
+    def _one_of_table(self, shard: int, view: ShardReader, ordinal: int) -> dict[str, Any]:
         shards, target = self._shards, self._shards.target
         with errors_at(file=shards.path(shard)):
             found = materialised(shards, view.read(np.array([ordinal])))

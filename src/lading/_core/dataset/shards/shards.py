@@ -34,8 +34,7 @@ from lading._core.formats.base import RowFilter, SampleReader, ShardFile, ShardR
 from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.index_json import POINTER_BYTES, refuse_pointer
-from lading._core.interleaved.base import View
-from lading._core.interleaved.mapped import MappedView
+from lading._core.formats.mapped import Mapped
 from lading._core.interleaved.open import detect_view, open_view
 from lading._core.interleaved.references import Follower
 from lading._core.interleaved.typed import OtherTypes, retyped
@@ -111,7 +110,7 @@ class Getter:
         media: features of the columns that hold media, by name; None until a sample needs them.
     """
 
-    view: View
+    view: ShardReader
     get_sample: Callable[[int], dict[str, Any] | None] | None
     blank: Mapping[str, None]
     is_near: bool
@@ -181,7 +180,7 @@ class Shards:
         self._views = OpenViews()
         self._detected: tuple[ShardFile, ShardReader] | None = None
         self._infos: dict[int, FileInfo] = {}  # of open shards in stores with a cache
-        self._detached: dict[int, tuple[View, FileInfo | None]] = {}
+        self._detached: dict[int, tuple[ShardReader, FileInfo | None]] = {}
         self._detached_bytes = 0
         self._lock = RLock()
         self._opening: dict[int, RLock] = {}
@@ -332,7 +331,7 @@ class Shards:
         reader.close()
         return None
 
-    def open_shard(self, shard: int) -> View:
+    def open_shard(self, shard: int) -> ShardReader:
         """A shard as a view; the last few stay open."""
         with self._lock:
             view = self._known_view(shard)
@@ -379,7 +378,7 @@ class Shards:
             if self._versions is not None and self._versions[shard] and not self.is_remote(shard):
                 self._refuse_replaced(shard, self._find(shard))
 
-    def _known_view(self, shard: int) -> View | None:
+    def _known_view(self, shard: int) -> ShardReader | None:
         with self._lock:
             return self._detached[shard][0] if shard in self._detached else self._views.get(shard)
 
@@ -398,7 +397,7 @@ class Shards:
                 self.getters.pop(oldest, None)
                 self._infos.pop(oldest, None)
 
-    def readable(self, shards: Iterable[int]) -> Iterator[tuple[int, View]]:
+    def readable(self, shards: Iterable[int]) -> Iterator[tuple[int, ShardReader]]:
         """Give the number and the view of each of these shards; bad shards are an error, or left out."""
         for shard in shards:
             view = None
@@ -418,7 +417,7 @@ class Shards:
         """A text that differs for indexes of one shard that are made under other options."""
         return index_kind(self.format, self.view, self.format_options)
 
-    def view_of(self, source: ShardFile) -> View:
+    def view_of(self, source: ShardFile) -> ShardReader:
         """Open the file of a shard as a view."""
         with self.bad.advising(), self.identity.watching():
             view = open_view(
@@ -429,7 +428,7 @@ class Shards:
         if self.types is None:
             return view
         fills = not self.row_layout.columns_vary
-        return MappedView(view, OtherTypes(self.types, self.fetcher, source.path, fills=fills))
+        return Mapped(view, OtherTypes(self.types, self.fetcher, source.path, fills=fills))
 
     @contextmanager
     def one_pass(
@@ -440,7 +439,7 @@ class Shards:
         by_index: bool = False,
         row_filter: RowFilter | None = None,
         stretch: Stretch | None = None,
-    ) -> Iterator[View]:
+    ) -> Iterator[ShardReader]:
         """A shard as a view for one pass over it; closed at the end, if nobody else reads from it.
 
         Args:
@@ -506,7 +505,7 @@ class Shards:
                 self._detached_bytes += size
                 self.getters.pop(shard, None)
 
-    def _take_detached(self, shard: int) -> View | None:
+    def _take_detached(self, shard: int) -> ShardReader | None:
         """The view of `detach`, if the file of the shard is the same by size and time."""
         view, info = self._detached.pop(shard, (None, None))
         if view is None:
@@ -639,7 +638,7 @@ class Shards:
     def has_footers(self) -> bool:
         """Whether each shard says its columns and their types in a footer or header."""
         info = self.fmt.info
-        return info.fixed_schema and info.keeps_types and self.open_shard(0).declares_types()
+        return info.fixed_schema and info.keeps_types and self.open_shard(0).declares_types
 
     def with_types(self, schema: pa.Schema) -> pa.Schema:
         """The schema with the types that the caller gives to some columns."""
@@ -671,13 +670,13 @@ class Shards:
             return None
         return int(self.sample_ends()[-1]) if len(self.listing) else 0
 
-    def counted_shard(self, shard: int) -> View:
+    def counted_shard(self, shard: int) -> ShardReader:
         """An open shard. Raises SidecarMismatch if a list says another number of samples."""
         view = self.open_shard(shard)
         _check_count(self.listing, shard, view.num_samples())
         return view
 
-    def shard_to_read(self, shard: int) -> View:
+    def shard_to_read(self, shard: int) -> ShardReader:
         """An open shard whose samples are read, in the cache of its store if that has one.
 
         Raises as `counted_shard`.

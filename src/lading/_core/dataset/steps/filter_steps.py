@@ -39,8 +39,8 @@ from lading._core.dataset.transform.row_filters import (
 from lading._core.dataset.transform.sample_functions import SampleFilter
 from lading._core.dataset.values.field_values import ITEMS
 from lading._core.dataset.writing.outcomes import ALONG, FILTERED, FILTERED_ALONG, RowOutcome
+from lading._core.features.image_lists import without_entries
 from lading._core.features.row_layout import row_layout
-from lading._core.interleaved.image_lists import without_entries
 from lading._core.storage.fetch import Fetcher
 from lading.errors import UsageError
 from lading.options import Drop as DropPolicy

@@ -25,10 +25,10 @@ from lading._core.dataset.steps.functions import (
 from lading._core.dataset.transform.function_spool import SampleRows, StepSpool, called, kept_rows, whole_rows
 from lading._core.dataset.transform.portion import Portion, without_failed
 from lading._core.dataset.transform.sample_functions import SampleMap, of_batch
+from lading._core.features.image_lists import follow_images
 from lading._core.features.items import without_source
 from lading._core.features.row_layout import ITEMS, row_layout
 from lading._core.features.stored_values import declared_field
-from lading._core.interleaved.image_lists import follow_images
 from lading.errors import UsageError
 
 __all__ = ["Map"]

@@ -25,9 +25,8 @@ from lading._core.dataset.transform.part_views import Columns, PartColumns, Step
 from lading._core.features.items import without_source
 from lading._core.formats.base import Scan, ShardFile, ShardReader
 from lading._core.formats.format import Format, FormatInfo
+from lading._core.formats.mapped import Mapped
 from lading._core.formats.registry import find_format, get_format, register
-from lading._core.interleaved.base import View
-from lading._core.interleaved.mapped import MappedView
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.stores import Stores
 from lading.limits import Limits
@@ -91,7 +90,7 @@ class Part:
         """The columns of all shards behind the steps, payload as bytes."""
         shards, whole = self.shards, self.shards.schema
         if shards.manifest is None and shards.target is None and len(shards.listing) > 1:
-            found = [(shards.path(n), without_source(view.schema()), view.declares_types())
+            found = [(shards.path(n), without_source(view.schema()), view.declares_types)
                      for n, view in shards.readable(range(len(shards.listing)))]  # fmt: skip
             if all(declares for _, _, declares in found):
                 whole = union_schema((path, schema) for path, schema, _ in found)[0]
@@ -127,7 +126,7 @@ class Part:
         total = None if None in sizes else sum(sizes)
         return [{"path": row["path"], "size_bytes": total} for row in found[:1]]
 
-    def view(self, number: int, source: ShardFile) -> View:
+    def view(self, number: int, source: ShardFile) -> ShardReader:
         """Open a shard, or with number -1 all of them."""
         if self.chosen is None:
             entry = self.shards.listing.table.column("entry")[number].as_py() or ""
@@ -263,18 +262,18 @@ class PartShards(Shards):
         part, number, entry = self._part_of(shard)
         return replace(part.shards.indexed(max(number, 0)), entry=entry)
 
-    def view_of(self, source: ShardFile) -> View:
+    def view_of(self, source: ShardFile) -> ShardReader:
         """Open the file of a shard, with the columns of all parts."""
         place, number = self._place(source.entry)
         part, columns = self._parts[place], self._columns[place]
         view = part.view(number, source)
-        if view.declares_types() and not view.has_members:
+        if view.declares_types and not view.has_members:
             schema = view.schema()
             if columns.schema(schema, whole=True).equals(schema):
                 return view
         ends = self._ends_of(place) if columns.prefix and number > 0 else None
         first = 0 if ends is None else int(ends[number - 1])
-        return MappedView(view, PartColumns(columns, view.declares_types(), part.shards.fetcher, source.path, first))
+        return Mapped(view, PartColumns(columns, view.declares_types, part.shards.fetcher, source.path, first))
 
 
 @dataclass(frozen=True, slots=True)

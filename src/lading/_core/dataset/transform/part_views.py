@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
@@ -24,8 +23,7 @@ from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.features.casts import cast_column
 from lading._core.features.items import KEY
 from lading._core.features.natural import in_natural_type
-from lading._core.formats.base import DEFAULT_SCAN, Change, Scan, SchemaBefore
-from lading._core.interleaved.base import View
+from lading._core.formats.base import DEFAULT_SCAN, Change, Scan, SchemaBefore, ShardReader
 from lading._core.interleaved.typed import fetched_column
 from lading._core.storage.fetch import Fetcher
 
@@ -35,7 +33,7 @@ _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 _KEY_DIGITS = 9
 
 
-class StepsView(View):
+class StepsView(ShardReader):
     """One shard, or all shards of a part, behind the steps of the part.
 
     Args:
@@ -45,16 +43,12 @@ class StepsView(View):
         numbers: numbers of the samples in the part, by shard, that were found before; added to.
     """
 
+    may_join = copies = False
+
     def __init__(
         self, chosen: ChosenSamples, shards: Shards, number: int | None, numbers: dict[int | None, Numbers]
     ) -> None:
         self._chosen, self._shards, self._number, self._known = chosen, shards, number, numbers
-        self._counts = Counter[str]()
-
-    @property
-    def counts(self) -> Counter[str]:
-        """What the shards and the steps reported."""
-        return self._counts
 
     def schema(self) -> pa.Schema:
         """Return the columns behind the steps."""
@@ -77,12 +71,13 @@ class StepsView(View):
             scan.columns, scan.max_rows, scan.max_bytes, views=scan.views, shards=self._read, outcomes=outcomes
         ):
             yield portion.batch
-        self._counts.update((self._shards.counts | self._chosen.reported) + outcomes.counts)
+        self.counts.update((self._shards.counts | self._chosen.reported) + outcomes.counts)
         self._shards.counts.clear()
 
-    def read(self, samples: NDArray[np.int64], scan: Scan = DEFAULT_SCAN) -> pa.Table:
+    def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return the rows of samples by ordinal behind the steps."""
-        numbers = np.asarray(self._numbers(), np.int64)[samples]
+        numbers = np.asarray(self._numbers(), np.int64)
+        numbers = numbers if rows is None else numbers[rows]
         return self._chosen.made(numbers, self._chosen.steps, scan.columns)
 
     def close(self) -> None:

@@ -29,10 +29,9 @@ from lading._core.features.natural import (
 )
 from lading._core.features.row_layout import row_layout
 from lading._core.features.stored_values import is_payload
-from lading._core.formats.base import Scan
+from lading._core.formats.base import Scan, ShardReader
 from lading._core.formats.format import MEDIA_FOLDER, ROOTS, AnyFormat, named_folders
 from lading._core.formats.registry import get_format
-from lading._core.interleaved.base import View
 from lading._core.interleaved.tar import column_name, field_name
 from lading._core.interleaved.tar_items import refuse_modalities
 from lading._core.interleaved.tar_writer import find_roles
@@ -186,10 +185,10 @@ def _holds_documents(dataset: Shards) -> bool:
 
 def _holds_loose_rows(dataset: Shards) -> bool:
     """Whether shards declare no types, so that a column may hold numbers in one shard and text in another."""
-    return any(not view.declares_types() for view in _first(dataset))
+    return any(not view.declares_types for view in _first(dataset))
 
 
-def _first(dataset: Shards) -> Iterator[View]:
+def _first(dataset: Shards) -> Iterator[ShardReader]:
     """Give the first shard that can be read, if there is one."""
     return (view for _, view in islice(dataset.readable(range(len(dataset.listing))), 1))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.shards import Shards
-from lading._core.interleaved.base import View
+from lading._core.formats.base import ShardReader
 from lading._core.jobs.engine.messages import decode_message, encode_message
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.engine.read_task import Look, OnRead
@@ -101,7 +101,7 @@ _KNOWN = "known"
 """In the place of an index that is kept already."""
 
 
-def _text(shards: Shards, shard: int, view: View) -> str | None:
+def _text(shards: Shards, shard: int, view: ShardReader) -> str | None:
     if shards.indexes.known(shard, shards.source(shard), shards.index_kind) is not None:
         return _KNOWN
     index = view.index()

@@ -21,8 +21,7 @@ from lading._core.features.row_layout import row_layout
 from lading._core.formats.base import Recoverable, Recovered, Scan, ShardFile, ShardReader
 from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import AnyFormat
-from lading._core.interleaved.base import View
-from lading._core.interleaved.open import detect_view, open_view, recover_shard, stored_errors
+from lading._core.interleaved.open import detect_view, joined_batches, open_view, recover_shard, stored_errors
 from lading._core.interleaved.references import Follower
 from lading._core.interleaved.rows import texts_of_ids
 from lading._core.jobs.salvage.files import TemporaryFiles, is_packed
@@ -407,7 +406,7 @@ class _Search:
         self._broken = read.broken
         return read.error
 
-    def _open(self, source: ShardFile, view: str) -> View:
+    def _open(self, source: ShardFile, view: str) -> ShardReader:
         reading = self._reading
         members = reading.members if view == reading.view else None
         schema = reading.schema if view == reading.view else None
@@ -584,14 +583,15 @@ class _Read:
     broken: Sequence[LadingError] = ()
 
 
-def _read_all(reading: ShardReading, view: View) -> _Read:
+def _read_all(reading: ShardReading, view: ShardReader) -> _Read:
     """Read all rows of an open view with their bytes."""
     samples = first = seen = 0
     broken: list[LadingError] = []
     missing: dict[int, tuple[str | None, str]] = {}
     earlier = reading.format.info.interleaved == "documents"  # errors of these rows were found just now
     try:
-        for batch in view.batches(Scan(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True)):
+        scan = Scan(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES, views=True)
+        for batch in joined_batches(view, scan, remote=False):
             starts = row_layout(reading.view).firsts(batch)
             for part in reading.fetcher.materialise_parts(batch, starts, _MAX_BYTES, views=True, earlier=earlier):
                 with suppress(DataError):  # a feature of a later version is no damage of the shard

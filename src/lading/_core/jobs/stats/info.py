@@ -149,7 +149,7 @@ def _count_shard(dataset: Shards, number: int, counts: _Counts) -> None:
         view = dataset.open_shard(number)
         count = view.num_samples()
         dataset.counts.update(view.counts)
-        if dataset.fixed_schema and not view.declares_types():  # the pass that counts the rows finds the types
+        if dataset.fixed_schema and not view.declares_types:  # the pass that counts the rows finds the types
             counts.add_schema(os.path.basename(dataset.path(number)), view.schema())
         counts.samples, counts.rows = counts.samples + count, counts.rows + count
         return
