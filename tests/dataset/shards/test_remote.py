@@ -117,6 +117,23 @@ def test_all_of_a_written_tar_is_read_once_in_few_requests(far: CountingStore, s
     assert far.requests["get_ranges"] <= 10
 
 
+def test_values_are_read_with_the_payload_next_to_them(far: CountingStore, samples: list[dict[str, bytes]]) -> None:
+    stores = Stores({"far://": far})
+    with lading.writer("far://typed", format="webdataset", stores=stores) as writer:
+        for i, sample in enumerate(samples):
+            writer.write({"__key__": f"{i:04}", "jpg": sample["jpg"], "json": {"number": i}})
+    far.reset()
+    found = _values(_open(far, "typed"), "jpg", "json")
+    assert [(jpg, json.loads(text)) for jpg, text in found] == [
+        (sample["jpg"], {"number": i}) for i, sample in enumerate(samples)
+    ]
+    assert far.bytes_read <= 1.01 * _size(far, "typed")
+    assert far.requests["get_ranges"] <= 10
+    far.reset()
+    _open(far, "typed").write("far://rows", format="parquet", progress=False)
+    assert sum(len(ranges) for path, ranges in far.ranges.items() if path.startswith("far://typed/")) <= 15
+
+
 def test_samples_at_random_take_a_request_each(far: CountingStore, samples: list[dict[str, bytes]]) -> None:
     numbers = np.random.default_rng(1).permutation(COUNT)[:60].tolist()
     found = _open(far, "own").with_decode(False).take(numbers)

@@ -83,6 +83,7 @@ class Scan:
             keeps its whole page in memory, so take it for a sink or for use at once.
         drifting: batches of items (`_core.interleaved`) may differ in columns and types, each by its own rows, where
             a common schema would need a scan beforehand.
+        payload: the payload of all rows is fetched next, so that a reader that needs values may fetch it with them.
     """
 
     columns: Sequence[str] | None = None
@@ -91,6 +92,7 @@ class Scan:
     max_bytes: int = 64 << 20
     views: bool = False
     drifting: bool = False
+    payload: bool = False
 
     def at_most(self, max_rows: int, max_bytes: int) -> Scan:
         """Return the same with smaller limits, where these are smaller."""

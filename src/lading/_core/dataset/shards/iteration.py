@@ -92,7 +92,7 @@ def batches(shards: Shards, how: Batching, outcomes: Outcomes) -> Iterator[pa.Re
         wanted = columns if columns is None else [*columns, *hidden]
         for number in range(len(shards.listing)):
             row = 0
-            scan = Scan(wanted, max_rows=how.max_rows, max_bytes=how.most_bytes, views=how.views)
+            scan = Scan(wanted, None, how.max_rows, how.most_bytes, views=how.views, payload=not how.lazy)
             for batch in shard_batches(shards, number, scan, by_index=True):
                 yield batch
                 row += batch.num_rows

@@ -158,8 +158,8 @@ class WebdatasetReader(MemberReader):
                 raise UsageError("a member has the name of the list", file=self._tar.path, column=name,
                                  advice="Leave out --lists, or rename the member.")  # fmt: skip
         return TypedReader(
-            self, fetcher, schema, self._tar.path, self.find_places,
-            lists=self._options.lists, holds_values=self.holds_values, is_remote=is_remote(self._tar.source.store),
+            self, fetcher, schema, self._tar.source, self.find_places,
+            lists=self._options.lists, holds_values=self.holds_values,
         )  # fmt: skip
 
     def _texts_of(self, member: str, fetcher: Fetcher) -> Iterator[bytes | None]:

@@ -18,7 +18,7 @@ from lading._core.content.media_lists import folded, item_members, list_member
 from lading._core.features.natural import has_items, member_name
 from lading._core.features.stored_values import is_payload, npy_head
 from lading._core.features.types import feature_of
-from lading._core.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardReader
+from lading._core.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardFile, ShardReader
 from lading._core.formats.webdataset.places import (
     Cell,
     Parse,
@@ -30,6 +30,7 @@ from lading._core.formats.webdataset.places import (
 )
 from lading._core.formats.webdataset.samples import KEY, MAX_CELLS
 from lading._core.formats.webdataset.values import decode_column, payload_of, restored_schema
+from lading._core.storage.concurrent import is_remote
 from lading._core.storage.fetch import Fetcher
 from lading.errors import DataError
 
@@ -49,11 +50,10 @@ class TypedReader(ShardReader):
         reader: reader of the tar, with fields in their written case.
         fetcher: reads the values.
         schema: schema of the written rows.
-        path: path of the tar, for errors.
+        source: the tar.
         lists: columns that are lists of members, besides those whose types say so.
         find_places: gives the places of all members (`WebdatasetReader.find_places`).
         holds_values: whether batches of the reader hold values, not references.
-        is_remote: whether the tar is in a store of high latency.
 
     Attributes:
         counts: counts of the reader.
@@ -66,16 +66,16 @@ class TypedReader(ShardReader):
         reader: MemberReader,
         fetcher: Fetcher,
         schema: pa.Schema,
-        path: str,
+        source: ShardFile,
         find_places: Callable[[int], Places | None],
         *,
         lists: Sequence[str] = (),
         holds_values: bool,
-        is_remote: bool,
     ) -> None:
-        self._reader, self._fetcher, self._path = reader, fetcher, path
+        self._reader, self._fetcher, self._path = reader, fetcher, source.path
         self._holds_values, self._find_places = holds_values, find_places
-        self._reads_together = is_remote and not holds_values
+        self._reads_together = is_remote(source.store) and not holds_values
+        self._by_index = source.by_index and source.index is not None
         self._schema = restored_schema(schema)
         self._members = {KEY: KEY, **{field.name: member_name(field) for field in schema if field.name != KEY}}
         named = {*lists}.difference(field.name for field in self._schema if pa.types.is_null(field.type))
@@ -213,8 +213,20 @@ class TypedReader(ShardReader):
         wanted = self._wanted(scan.columns)
         few = max(1, MAX_CELLS // len(wanted))  # rows that lack a column are null there
         for batch in self._reader.batches(replace(scan.at_most(few, _COLUMN_BYTES), columns=wanted, schema=None)):
-            yield self._typed(batch, scan.columns)
+            yield self._typed(self._with_neighbours(batch) if scan.payload else batch, scan.columns)
         self.counts = self._reader.counts
+
+    def _with_neighbours(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return samples of a remote tar with all bytes, in few requests; as they are if a member is unavailable.
+
+        A walk over headers has read the bytes already.
+        """
+        if not (self._reads_together and self._by_index):
+            return batch
+        try:
+            return self._fetcher.materialise(batch, earlier=False)
+        except DataError:  # the caller reports it by its row
+            return batch
 
     def close(self) -> None:
         """Close the reader."""

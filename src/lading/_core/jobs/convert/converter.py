@@ -161,7 +161,10 @@ class Converter:
         columns = None if plan.columns is None else [*plan.columns, "__key__"]
         if schema is not None and not plan.whole:
             columns = schema.names
-        scan = Scan(columns, schema, self._max_rows, spec.max_batch_bytes, views=True, drifting=True)
+        fetches_all = not (spec.steps or spec.write.lazy)
+        scan = Scan(
+            columns, schema, self._max_rows, spec.max_batch_bytes, views=True, drifting=True, payload=fetches_all
+        )
         # If rows between two samples of one id were dropped, the two would become one.
         apart = any(step.most_samples is None for step in spec.steps)
         parts = stretches or [None] * len(shards)
