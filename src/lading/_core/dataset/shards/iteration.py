@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -217,15 +217,27 @@ def scan_shard(
     alone are read. Where bad shards are skipped, a shard is read to its end before its first batch is given.
     """
     scanned = partial(_scanned, shards, shard, scan, by_index=by_index, row_filter=row_filter, stretch=stretch)
-    if shards.bad.policy == "error":
-        yield from scanned(range_hasher=range_hasher)
-        return
+    whole = partial(scanned, range_hasher=range_hasher)
+    return whole() if shards.bad.policy == "error" else _if_sound(shards, shard, scanned, whole)
+
+
+def _if_sound(
+    shards: Shards, shard: int, look: Callable[[], Iterator[Batch]], whole: Callable[[], Iterator[Batch]]
+) -> Iterator[Batch]:
+    """Yield the batches of a shard after a look at all of them; none of a bad shard.
+
+    Args:
+        shards: the shards.
+        shard: the number of the shard.
+        look: reads the shard.
+        whole: reads it again, if its batches are too large to be held.
+    """
     held: list[Batch] | None = []
     counts, size, path = Counter(shards.counts), 0, shards.path(shard)
     with shards.bad.skipping(shard, path):
         if shard in shards.bad.skipped:
             return
-        for batch in scanned():
+        for batch in look():
             size += batch.rows.nbytes
             if size > _HELD_BYTES:
                 held = None
@@ -239,7 +251,7 @@ def scan_shard(
         return
     shards.counts.clear()
     shards.counts.update(counts)
-    yield from scanned(range_hasher=range_hasher)
+    yield from whole()
 
 
 def _scanned(

@@ -254,7 +254,8 @@ class ParquetWriter(ShardWriter):
         """Return the writer, opened when the first rows have shown how to write them."""
         if self._writer is None or self._handle is None:
             first = pa.Table.from_batches(self._waiting, self._schema).slice(0, _SAMPLE_ROWS)
-            self._plans = plan_columns(_one_batch(first), self._options)
+            columns = [pa.concat_arrays(c.chunks) if c.num_chunks else pa.nulls(0, c.type) for c in first]
+            self._plans = plan_columns(pa.RecordBatch.from_arrays(columns, schema=self._schema), self._options)
             self._extents.mark(np.array([len(_MAGIC)]), np.array([NO_ROWS]))
             with self._failures():
                 self._handle = _open_sink(self._sink)
@@ -306,11 +307,6 @@ def _most_rows(options: WriteOptions) -> int:
     if options.row_group_rows < 1:
         raise UsageError("row_group_rows is out of range", expected="1 row or more", found=options.row_group_rows)
     return options.row_group_rows
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    arrays = [pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type) for column in table]
-    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 
 def _written_type(kind: pa.DataType) -> pa.DataType:

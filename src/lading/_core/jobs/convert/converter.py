@@ -142,11 +142,7 @@ class Converter:
         most = min(_TOGETHER_BYTES, spec.max_batch_bytes // 4)
         batches = join(self.rows(shards, stretches), _MAX_ROWS, most, _TOGETHER_SHARDS, self._may_join)
         target = spec.plan.written if self._arranged is None else spec.plan.schema_written
-        for batch in self._fetch(batches):
-            with batch.naming_files():
-                aligned = batch if target is None else batch.aligned(target).knowing(files=batch.files)
-            yield aligned
-            del aligned, batch  # before as much is read again
+        return self._fetch(batches, target)
 
     def rows(self, shards: range, stretches: Sequence[Stretch | None] = ()) -> Iterator[Batch]:
         """Give the rows of some shards behind the steps, payload as references or views; `stretches` as in `copy`."""
@@ -264,8 +260,11 @@ class Converter:
         self.tally.rows += batch.num_rows
         self.tally.payload_bytes += batch.size_bytes
 
-    def _fetch(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Give the rows with their payload, or with references that are left to the writer or to readers."""
+    def _fetch(self, batches: Iterator[Batch], target: pa.Schema | None) -> Iterator[Batch]:
+        """Give the rows with their payload, or with references that are left to the writer or to readers.
+
+        Rows get the columns of a target, if there is one.
+        """
         spec, fetcher = self._spec, self._dataset.fetcher
         since = since_bytes = 0
         for batch in batches:
@@ -273,12 +272,13 @@ class Converter:
             for part in parts:
                 if self._on_digests is not None:
                     self._take_digests(part)
-                yield (
-                    part.with_rows(self._dataset.follower.to_references(part.rows, fetcher))
-                    if spec.write.lazy
-                    else part
-                )
-                del part  # before as much is unpacked again
+                rows = self._dataset.follower.to_references(part.rows, fetcher) if spec.write.lazy else part.rows
+                made = part.with_rows(rows)
+                with made.naming_files():
+                    aligned = made if target is None else made.aligned(target).knowing(files=made.files)
+                del part, made, rows
+                yield aligned
+                del aligned  # before as much is unpacked again
             since += batch.num_rows
             since_bytes += batch.size_bytes
             if since >= _MAX_ROWS or since_bytes >= spec.max_batch_bytes:
