@@ -14,8 +14,9 @@ from lading._core.formats.findings import Finding, Level
 from lading._core.formats.webdataset.header_walk import RETURNING, Pass
 from lading._core.formats.webdataset.index import read_idx, samples_behind, samples_listed, sidecar_path
 from lading._core.formats.webdataset.pieces import Pieces, in_pieces, pieces_by_headers, pieces_by_index
-from lading._core.formats.webdataset.reader import ReadOptions, open_reader
+from lading._core.formats.webdataset.reader import ReadOptions
 from lading._core.formats.webdataset.samples import KEY
+from lading._core.formats.webdataset.stored_types import open_reader
 from lading._core.formats.webdataset.walk import (
     CONCATENATED,
     LONE_END,

@@ -51,9 +51,10 @@ from lading._core.formats.webdataset.energon import (
 from lading._core.formats.webdataset.header_walk import Pass
 from lading._core.formats.webdataset.headers import BLOCK, is_header
 from lading._core.formats.webdataset.index import list_wids, write_wids
-from lading._core.formats.webdataset.reader import ReadOptions, WebdatasetReader, open_reader
+from lading._core.formats.webdataset.reader import ReadOptions
 from lading._core.formats.webdataset.recover import TarMembers, find_members, recover_samples
 from lading._core.formats.webdataset.samples import KEY
+from lading._core.formats.webdataset.stored_types import WebdatasetReader, open_reader
 from lading._core.formats.webdataset.values import (
     encoder_of,
     restored_schema,

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.column_slices import ColumnSlices
 from lading._core.arrow.references import FileEntry, RefType, make_refs, unpack, with_files
-from lading._core.content.media_lists import list_member, with_list
 from lading._core.features.items import split_rows
-from lading._core.features.natural import has_items
 from lading._core.features.types import feature_of, tag_by_extension
-from lading._core.formats.base import DEFAULT_SCAN, MemberReader, Members, Scan, ShardFile, Units, sparse_member
+from lading._core.formats.base import DEFAULT_SCAN, MemberReader, Members, Scan, Units, sparse_member
 from lading._core.formats.webdataset.header_walk import RETURNING, Pass
 from lading._core.formats.webdataset.headers import BLOCK, REGULAR, Headers, is_header
 from lading._core.formats.webdataset.index import read_idx, sidecar_mismatch
@@ -26,14 +24,12 @@ from lading._core.formats.webdataset.keys import unescaped
 from lading._core.formats.webdataset.pieces import pieces_by_headers, pieces_by_index, warn_pieces
 from lading._core.formats.webdataset.places import Places, find_places, parser_of, ranges_at, sample_reader
 from lading._core.formats.webdataset.samples import KEY, Rows, cut, is_sprawl, join_rows, regroup, texts
-from lading._core.formats.webdataset.stored_types import TypedReader
-from lading._core.formats.webdataset.walk import OnConcatenated, TarFile, Walk, end_counts, open_tar
+from lading._core.formats.webdataset.walk import OnConcatenated, TarFile, Walk, end_counts
 from lading._core.storage.base import MappedFile
 from lading._core.storage.concurrent import is_remote
-from lading._core.storage.fetch import Fetcher
 from lading.errors import CorruptShard, DataError, LadingError, UsageError, errors_at
 
-__all__ = ["ReadOptions", "WebdatasetReader", "open_reader"]
+__all__ = ["ReadOptions", "TarReader"]
 
 _INDEX_ROWS = 1 << 20
 _CHECKED_ENTRIES = 64
@@ -93,13 +89,8 @@ class ReadOptions:
                              found=f"lists={self.lists!r:.80}")  # fmt: skip
 
 
-def open_reader(file: ShardFile, options: ReadOptions) -> WebdatasetReader:
-    """Open a tar. Raises NotFound, StoreError."""
-    return WebdatasetReader(open_tar(file, mmap=options.mmap, on_concatenated=options.on_concatenated), options)
-
-
-class WebdatasetReader(MemberReader):
-    """An open tar.
+class TarReader(MemberReader):
+    """An open tar, whose values are the bytes of members.
 
     Args:
         tar: the file.
@@ -137,36 +128,6 @@ class WebdatasetReader(MemberReader):
     def holds_values(self) -> bool:
         """Return whether batches hold values: a compressed file can only be read forward."""
         return bool(self._tar.entry.wrap) and not self._options.regroup
-
-    def as_asked(self, fetcher: Fetcher) -> TypedReader | None:
-        """Return a reader of all members, those of lists as lists; None if no lists are named."""
-        return self.typed(self.schema(), fetcher) if self._options.lists else None
-
-    def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> TypedReader:
-        """Return a reader that makes values of members; it takes names in the case they were written in."""
-        return WebdatasetReader(self._tar, replace(self._options, lower_case=False), warns=False).typed(rows, fetcher)
-
-    def typed(self, schema: pa.Schema, fetcher: Fetcher) -> TypedReader:
-        """Return a reader of these columns, with lists in place of their members, or nulls if the tar has none."""
-        for name in self._options.lists:
-            if name not in schema.names:
-                listing = list_member(name)
-                texts = self._texts_of(listing, fetcher) if listing in schema.names else iter(())
-                with errors_at(file=self._tar.path, column=name):
-                    schema = with_list(schema, name, texts)
-            elif not has_items(schema.field(name).type):
-                raise UsageError("a member has the name of the list", file=self._tar.path, column=name,
-                                 advice="Leave out --lists, or rename the member.")  # fmt: skip
-        return TypedReader(
-            self, fetcher, schema, self._tar.source, self.find_places,
-            lists=self._options.lists, holds_values=self.holds_values,
-        )  # fmt: skip
-
-    def _texts_of(self, member: str, fetcher: Fetcher) -> Iterator[bytes | None]:
-        """Yield the bytes of a member of all samples, a few samples at a time."""
-        for batch in self.batches(Scan([KEY, member], max_rows=_FEW_ROWS)):
-            if member in batch.schema.names:
-                yield from fetcher.materialise(batch, columns=[member]).column(member).to_pylist()
 
     @property
     def held_bytes(self) -> int | None:
@@ -377,7 +338,7 @@ class WebdatasetReader(MemberReader):
                 size += np.where(refs.valid, refs.length, 0)
         bounds = split_rows(np.arange(len(index)), size, max_bytes=max_bytes, max_rows=max_rows)
         for first, stop in pairwise(bounds.tolist()):
-            rows = self.read(np.arange(first, stop), Scan(columns))
+            rows = TarReader.read(self, np.arange(first, stop), Scan(columns))
             if columns is None:  # as a walk gives them
                 rows = rows.select([n for n in rows.column_names if n == KEY or rows.column(n).null_count < len(rows)])
             fields = [f.with_metadata(tag_by_extension(f.name) or None) if f.name != KEY else f for f in rows.schema]

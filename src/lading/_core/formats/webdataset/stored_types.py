@@ -1,4 +1,4 @@
-"""Read tars whose members hold values of known types: those that lading wrote, by their manifest."""
+"""Open tars, and read those whose members hold values of known types: those that lading wrote, by their manifest."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lading._core.arrow.column_slices import ColumnSlices, ColumnValues, as_arra
 from lading._core.arrow.rebatch import split_samples
 from lading._core.arrow.references import RefType, is_ref, with_files
 from lading._core.arrow.views import is_text
-from lading._core.content.media_lists import folded, item_members, list_member
+from lading._core.content.media_lists import folded, item_members, list_member, with_list
 from lading._core.features.natural import has_items, member_name
 from lading._core.features.stored_values import is_payload, npy_head
 from lading._core.features.types import feature_of
-from lading._core.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardFile, ShardReader
+from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardFile
 from lading._core.formats.webdataset.places import (
     Cell,
     Parse,
@@ -28,88 +28,92 @@ from lading._core.formats.webdataset.places import (
     sample_reader,
     typed_parser,
 )
+from lading._core.formats.webdataset.reader import ReadOptions, TarReader
 from lading._core.formats.webdataset.samples import KEY, MAX_CELLS
 from lading._core.formats.webdataset.values import decode_column, payload_of, restored_schema
+from lading._core.formats.webdataset.walk import TarFile, open_tar
 from lading._core.storage.concurrent import is_remote
 from lading._core.storage.fetch import Fetcher
-from lading.errors import DataError
+from lading.errors import DataError, UsageError, errors_at
 
-__all__ = ["TypedReader"]
+__all__ = ["TypedReader", "WebdatasetReader", "open_reader"]
 
 _COLUMN_BYTES = 1 << 30
 """Maximum bytes of members of a batch: a text column holds less than 2 GiB."""
+_FEW_ROWS = 64
 
 
-class TypedReader(ShardReader):
+def open_reader(file: ShardFile, options: ReadOptions) -> WebdatasetReader:
+    """Open a tar. Raises NotFound, StoreError."""
+    return WebdatasetReader(open_tar(file, mmap=options.mmap, on_concatenated=options.on_concatenated), options)
+
+
+class WebdatasetReader(TarReader):
+    """An open tar, which may become one of typed columns."""
+
+    def as_asked(self, fetcher: Fetcher) -> TypedReader | None:
+        """Return a reader of all members, those of lists as lists; None if no lists are named."""
+        return TypedReader(self._tar, self._options, fetcher) if self._options.lists else None
+
+    def as_written(self, rows: pa.Schema, fetcher: Fetcher) -> TypedReader:
+        """Return a reader that makes values of members; it takes names in the case they were written in."""
+        return TypedReader(self._tar, replace(self._options, lower_case=False), fetcher, rows)
+
+
+class TypedReader(TarReader):
     """A tar whose rows have the columns that they were written with.
 
     Bytes columns stay references. All others are read a batch at a time, neighbours together, and take the memory of a
     batch. The key of a sample is returned if it is a column, or requested by name.
 
     Args:
-        reader: reader of the tar, with fields in their written case.
+        tar: the file.
+        options: how it is read. `lists` are columns that are lists of members, besides those whose types say so.
         fetcher: reads the values.
-        schema: schema of the written rows.
-        source: the tar.
-        lists: columns that are lists of members, besides those whose types say so.
-        find_places: gives the places of all members (`WebdatasetReader.find_places`).
-        holds_values: whether batches of the reader hold values, not references.
-
-    Attributes:
-        counts: counts of the reader.
+        schema: schema of the written rows, whose samples are whole; None for all members.
     """
 
-    slices_columns = True
-
-    def __init__(
-        self,
-        reader: MemberReader,
-        fetcher: Fetcher,
-        schema: pa.Schema,
-        source: ShardFile,
-        find_places: Callable[[int], Places | None],
-        *,
-        lists: Sequence[str] = (),
-        holds_values: bool,
-    ) -> None:
-        self._reader, self._fetcher, self._path = reader, fetcher, source.path
-        self._holds_values, self._find_places = holds_values, find_places
-        self._reads_together = is_remote(source.store) and not holds_values
-        self._by_index = source.by_index and source.index is not None
-        self._schema = restored_schema(schema)
-        self._members = {KEY: KEY, **{field.name: member_name(field) for field in schema if field.name != KEY}}
-        named = {*lists}.difference(field.name for field in self._schema if pa.types.is_null(field.type))
+    def __init__(self, tar: TarFile, options: ReadOptions, fetcher: Fetcher, schema: pa.Schema | None = None) -> None:
+        super().__init__(tar, options, warns=schema is None)
+        self._fetcher = fetcher
+        self._reads_together = is_remote(tar.source.store) and not self.holds_values
+        self._follows_index = tar.source.by_index and tar.source.index is not None
+        self._schema = restored_schema(self._with_lists(super().schema() if schema is None else schema))
+        self._members = {KEY: KEY, **{field.name: member_name(field) for field in self._schema if field.name != KEY}}
+        named = {*options.lists}.difference(field.name for field in self._schema if pa.types.is_null(field.type))
         self._lists = [field.name for field in self._schema if has_items(field.type) or field.name in named]
         self._members.update({name: list_member(name) for name in self._lists})
         self._items: dict[str, list[str]] | None = None
         self._heads = {field.name: head for field in self._schema if (head := npy_head(field)) is not None}
 
+    def _with_lists(self, schema: pa.Schema) -> pa.Schema:
+        """Return a schema with lists in place of their members, or nulls if the tar has none."""
+        for name in self._options.lists:
+            if name not in schema.names:
+                listing = list_member(name)
+                texts = self._texts_of(listing) if listing in schema.names else iter(())
+                with errors_at(file=self._tar.path, column=name):
+                    schema = with_list(schema, name, texts)
+            elif not has_items(schema.field(name).type):
+                raise UsageError("a member has the name of the list", file=self._tar.path, column=name,
+                                 advice="Leave out --lists, or rename the member.")  # fmt: skip
+        return schema
+
+    def _texts_of(self, member: str) -> Iterator[bytes | None]:
+        """Yield the bytes of a member of all samples, a few samples at a time."""
+        for batch in super().batches(Scan([KEY, member], max_rows=_FEW_ROWS)):
+            if member in batch.schema.names:
+                yield from self._fetcher.materialise(batch, columns=[member]).column(member).to_pylist()
+
     def schema(self) -> pa.Schema:
         """Return the columns as they were written: bytes as references, or `large_binary` in a compressed tar."""
-        kind = pa.large_binary() if self._holds_values else RefType()
+        kind = pa.large_binary() if self.holds_values else RefType()
         fields = [field.with_type(kind) if is_payload(field.type) else field for field in self._schema]
-        return with_files(pa.schema(fields, metadata=self._schema.metadata), self._reader.files)
-
-    @property
-    def held_bytes(self) -> int | None:
-        """Return the memory of the reader of the tar."""
-        return self._reader.held_bytes
-
-    def rows_at_once(self) -> int:
-        """Return 1; of a compressed tar all samples."""
-        return self._reader.rows_at_once()
-
-    def num_rows(self) -> int:
-        """Return the number of samples."""
-        return self._reader.num_rows()
-
-    def index(self) -> pa.Table:
-        """Return `__key__` and a reference column a member, as for any tar."""
-        return self._reader.index()
+        return with_files(pa.schema(fields, metadata=self._schema.metadata), self.files)
 
     def read(self, rows: NDArray[np.int64] | None = None, scan: Scan = DEFAULT_SCAN) -> pa.Table:
         """Return samples by ordinal, in the given order; of a remote tar with all bytes. Raises as `batches`."""
-        found = self._reader.read(rows, Scan(self._wanted(scan.columns))).combine_chunks()
+        found = super().read(rows, Scan(self._wanted(scan.columns))).combine_chunks()
         if not found.num_rows:
             none = pa.record_batch([column.combine_chunks() for column in found.columns], found.schema)
             return pa.Table.from_batches([self._typed(none, scan.columns)])
@@ -128,14 +132,14 @@ class TypedReader(ShardReader):
 
     def sample_getter(self) -> Callable[[int], dict[str, Any] | None] | None:
         """Return what reads the members of one sample by their places; None where columns need `read`."""
-        if self._holds_values:
+        if self.holds_values:
             return None
         get: Callable[[int], dict[str, Any] | None] | None = None
 
         def sample(row: int) -> dict[str, Any] | None:
             nonlocal get
             if get is None:
-                places = self._find_places(1)
+                places = self.find_places(1)
                 get = None if places is None else self._sample_reader(places)
             return None if get is None else get(row)
 
@@ -150,7 +154,7 @@ class TypedReader(ShardReader):
             if cell is not None:
                 cells[field.name] = (
                     cell,
-                    (parser_of(feature_of(field)) if is_payload(field.type) else typed_parser(field, self._path)),
+                    (parser_of(feature_of(field)) if is_payload(field.type) else typed_parser(field, self._tar.path)),
                 )
             elif field.name != KEY:
                 return _no_sample
@@ -175,7 +179,7 @@ class TypedReader(ShardReader):
         self, rows: NDArray[np.int64], scan: Scan = DEFAULT_SCAN, *, hold: bool = True
     ) -> ColumnSlices | None:
         """Return the places of bytes and texts, and other columns decoded. See `ShardReader.column_slices`."""
-        places = None if self._holds_values else self._find_places(len(rows))
+        places = None if self.holds_values else self.find_places(len(rows))
         if places is None or not 0 <= int(rows.min()) <= int(rows.max()) < len(places):
             return None
         fields = [field for field in self._schema if scan.columns is None or field.name in scan.columns]
@@ -195,7 +199,7 @@ class TypedReader(ShardReader):
             else:
                 members = as_array(ranges_at(places, cell, rows, views=False), pa.large_binary())
                 try:
-                    rest[field.name] = decode_column(field, members, as_array(keys, pa.string()), self._path)
+                    rest[field.name] = decode_column(field, members, as_array(keys, pa.string()), self._tar.path)
                 except DataError:
                     return None  # `read` names the sample
         if not fields:
@@ -212,25 +216,20 @@ class TypedReader(ShardReader):
         """
         wanted = self._wanted(scan.columns)
         few = max(1, MAX_CELLS // len(wanted))  # rows that lack a column are null there
-        for batch in self._reader.batches(replace(scan.at_most(few, _COLUMN_BYTES), columns=wanted, schema=None)):
+        for batch in super().batches(replace(scan.at_most(few, _COLUMN_BYTES), columns=wanted, schema=None)):
             yield self._typed(self._with_neighbours(batch) if scan.payload else batch, scan.columns)
-        self.counts = self._reader.counts
 
     def _with_neighbours(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return samples of a remote tar with all bytes, in few requests; as they are if a member is unavailable.
 
         A walk over headers has read the bytes already.
         """
-        if not (self._reads_together and self._by_index):
+        if not (self._reads_together and self._follows_index):
             return batch
         try:
             return self._fetcher.materialise(batch, earlier=False)
         except DataError:  # the caller reports it by its row
             return batch
-
-    def close(self) -> None:
-        """Close the reader."""
-        self._reader.close()
 
     def _wanted(self, columns: Sequence[str] | None) -> list[str]:
         """Return the members of columns."""
@@ -243,7 +242,7 @@ class TypedReader(ShardReader):
         if name not in self._lists:
             return []
         if self._items is None:
-            members = self._reader.schema().names
+            members = super().schema().names
             self._items = {of: item_members(of, members) for of in self._lists}
         return self._items[name]
 
@@ -261,15 +260,15 @@ class TypedReader(ShardReader):
             member = self._members[field.name]
             if field.name in self._lists:
                 items = {name: members[name] for name in self._items_of(field.name)}
-                column = folded(field, members[member], items, keys, self._path)
+                column = folded(field, members[member], items, keys, self._tar.path)
             elif field.name == KEY:
                 column = keys.cast(field.type)
             elif member in members:
-                column = decode_column(field, members[member], keys, self._path)
+                column = decode_column(field, members[member], keys, self._tar.path)
             else:
                 column = batch.column(member)
             if field.name in self._heads:
-                column = payload_of(field, column, keys, self._path)
+                column = payload_of(field, column, keys, self._tar.path)
             arrays.append(column)
             given.append(field.with_type(column.type))
         metadata = {**(self._schema.metadata or {}), **(batch.schema.metadata or {})}
