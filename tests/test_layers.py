@@ -27,6 +27,7 @@ LAYERS = (
     "pipeline",
     "dataset",
     "jobs testing train",
+    "api",
     "public",
     "cli compat",
     "__init__ __main__",
@@ -41,12 +42,6 @@ APART = {"data", "testing"}
 
 LOWEST_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "numpy", "xxhash", "orjson", "PIL", "soundfile"}
 """Libraries of the lowest layer. Pillow and soundfile are extras, imported where pixels and samples become files."""
-
-METHODS = {
-    ("lading._core.dataset.dataset", f"lading._core.{module}")
-    for module in ("jobs.convert.convert", "jobs.dataset.export", "jobs.stats.stats", "train.loader")
-}
-"""Imports inside a method that starts a job of a higher layer, such as `Dataset.write`."""
 
 _LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()} | {"_core": 0, "data": 0}
 _FILES = {
@@ -80,11 +75,8 @@ def _imports(module: str) -> Iterator[str]:
 
 @cache
 def _edges() -> dict[str, list[str]]:
-    """Modules of lading that each module imports, apart from `METHODS`."""
-    return {
-        module: sorted(target for target in {*_imports(module)} & _FILES.keys() if (module, target) not in METHODS)
-        for module in _FILES
-    }
+    """Modules of lading that each module imports."""
+    return {module: sorted({*_imports(module)} & _FILES.keys()) for module in _FILES}
 
 
 def _package(module: str) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 if TYPE_CHECKING:
-    from lading._core.dataset.dataset import Dataset
-    from lading._core.dataset.opening import concat
-    from lading._core.dataset.opening import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
+    from lading._core.api.dataset import Dataset
+    from lading._core.api.opening import concat
+    from lading._core.api.opening import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
     from lading._core.dataset.writing.writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
     from lading._core.jobs.convert.clean import clean
     from lading._core.jobs.convert.convert import convert
@@ -52,10 +52,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Dataset": ("lading._core.dataset.dataset", "Dataset"),
+    "Dataset": ("lading._core.api.dataset", "Dataset"),
     "LadingError": ("lading.errors", "LadingError"),
     "clean": ("lading._core.jobs.convert.clean", "clean"),
-    "concat": ("lading._core.dataset.opening", "concat"),
+    "concat": ("lading._core.api.opening", "concat"),
     "convert": ("lading._core.jobs.convert.convert", "convert"),
     "diff": ("lading._core.jobs.verify.diff", "diff"),
     "digest": ("lading._core.jobs.verify.digest", "dataset_digest"),
@@ -66,7 +66,7 @@ _HOMES = {
     "loader": ("lading._core.train.loader", "loader"),
     "merge": ("lading._core.jobs.dataset.merge", "merge"),
     "mix": ("lading._core.train.feed", "mix"),
-    "open": ("lading._core.dataset.opening", "open_dataset"),
+    "open": ("lading._core.api.opening", "open_dataset"),
     "pack": ("lading._core.train.packing", "pack"),
     "repair": ("lading._core.jobs.salvage.repair", "repair"),
     "salvage": ("lading._core.jobs.salvage.salvage", "salvage"),

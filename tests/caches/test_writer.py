@@ -1409,7 +1409,7 @@ def test_a_cache_read_with_other_options_is_the_one_that_was_opened(options: dic
     """Who converts it asks for its films once it is open."""
     write_cache(numbers(30), NUMBERS, tmp_path / "c", batch_size=10, shard_size=1)
     with lading.open(tmp_path / "c") as dataset:
-        dataset._shards.read_with(options)
+        dataset._rows.shards.read_with(options)
         write_cache(numbers(10, 1000), NUMBERS, tmp_path / "c")
         assert [row["n"] for row in dataset] == list(range(30))
 

@@ -21,9 +21,9 @@ import pytest
 import lading
 from faults import file_size_limit
 from golden_cases import Golden
+from lading._core.api.opening import open_dataset
 from lading._core.arrow.align import align_table
 from lading._core.arrow.references import is_ref, make_refs
-from lading._core.dataset.opening import open_dataset
 from lading._core.dataset.query import open_shards
 from lading._core.dataset.shards.iteration import materialise_parts
 from lading._core.features.items import INTERLEAVED_SCHEMA, lineage_of
@@ -246,7 +246,7 @@ def test_who_reads_from_a_shard_goes_on_while_another_thread_ends_a_pass_over_it
         for number in range(3):
             writer.write({"__key__": f"{number}", "txt": f"text {number}"})
     with lading.open(tmp_path / "out") as dataset:
-        view = dataset._shards.counted_shard(0)  # as `take` has it
+        view = dataset._rows.shards.counted_shard(0)  # as `take` has it
         assert sum(batch.num_rows for batch in dataset.batches()) == 3
         assert view.read(np.array([2, 0])).num_rows == 2
         assert str(dataset[1]["txt"]) == "text 1"
@@ -662,7 +662,7 @@ def test_a_reference_that_leads_nowhere_is_told_by_its_row_in_the_batch(max_byte
         references = make_refs(np.array(offset), np.full(6, 100))
         broken = batch.set_column(batch.schema.get_field_index("bin"), batch.schema.field("bin"), references)
         with pytest.raises(BadReference) as raised:
-            list(materialise_parts(dataset._shards, broken, max_bytes))
+            list(materialise_parts(dataset._rows.shards, broken, max_bytes))
     assert raised.value.row == 3
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from golden_cases import Golden, load_views
 from golden_compare import compare_samples
+from lading._core.api.opening import open_dataset
 from lading._core.arrow.references import is_ref
-from lading._core.dataset.opening import open_dataset
 from lading._core.dataset.shards.random_access import unfetched_rows
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.stores import Stores
@@ -101,7 +101,7 @@ def test_samples_at_random_are_those_in_order(case: str, golden: Golden, monkeyp
     with open_dataset(view.open["files"], view="interleaved", interleaved=settings({})) as dataset:
         want = pa.Table.from_batches([pa.record_batch(b) for b in dataset.batches(lazy=True, max_rows=1 << 20)])
         order = [*reversed(range(len(dataset))), 0, 0]
-        got = unfetched_rows(dataset._shards, pa.array(order).to_numpy(), None)
+        got = unfetched_rows(dataset._rows.shards, pa.array(order).to_numpy(), None)
         ids = list(dict.fromkeys(want.column("sample_id").to_pylist()))
         rows = [r for i in order for r in want.filter(pa.compute.equal(want["sample_id"], ids[i])).to_pylist()]
         assert got.select(want.schema.names).to_pylist() == rows

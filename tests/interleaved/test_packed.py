@@ -17,8 +17,8 @@ import lading
 from documents import SAMPLES, SQUARE, TALL, WIDE, documents
 from golden_cases import Golden
 from in_process import by_tasks
+from lading._core.api.dataset import Dataset
 from lading._core.arrow.references import files_of, is_ref, unpack
-from lading._core.dataset.dataset import Dataset
 from lading._core.features.types import Json, feature_of, with_feature
 from lading._core.formats.base import Scan, ShardFile
 from lading._core.formats.mds.format import FORMAT

@@ -15,7 +15,7 @@ import pytest
 
 import lading
 from in_process import by_tasks
-from lading._core.dataset.opening import open_dataset
+from lading._core.api.opening import open_dataset
 from lading._core.features.items import INTERLEAVED_SCHEMA
 from lading._core.interleaved.tar_members import refuse_names
 from lading._core.storage.memory import MemoryStore

@@ -15,7 +15,7 @@ import pytest
 
 import lading
 from covering import covering
-from lading._core.dataset.dataset import Dataset
+from lading._core.api.dataset import Dataset
 from lading._core.features.items import INTERLEAVED_SCHEMA
 from lading._core.train.order import Shuffle
 from lading.errors import UsageError

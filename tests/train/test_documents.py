@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import lading
-from lading._core.dataset.dataset import Dataset
+from lading._core.api.dataset import Dataset
 from tars import tar_of
 from train_sources import COUNT, DOCUMENT_SOURCES, DOCUMENTS, contents, write
 
@@ -68,4 +68,4 @@ def test_reading_by_number_holds_no_map(documents: Dataset) -> None:
     """Views keep their map as long as they live; a fetcher that kept each would hold every file of a large dataset."""
     for _ in range(3):
         documents.take(range(COUNT), views=True)
-    assert not documents._shards.fetcher._touched
+    assert not documents._rows.shards.fetcher._touched

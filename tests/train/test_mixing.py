@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lading
-from lading._core.dataset.dataset import Dataset
+from lading._core.api.dataset import Dataset
 from lading._core.train.mixing import Proportions
 from lading.errors import DataError, UsageError
 from training import Job, keys, resumed

@@ -19,10 +19,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from lading._core.api.dataset import Dataset
+from lading._core.api.opening import open_dataset
 from lading._core.arrow.align import align_table, union_schema
 from lading._core.arrow.references import files_of, is_ref
-from lading._core.dataset.dataset import Dataset
-from lading._core.dataset.opening import open_dataset
 from lading._core.features.items import (
     INTERLEAVED_SCHEMA,
     LINEAGE_KEY,

@@ -36,9 +36,9 @@ import pyarrow as pa
 from fsspec.core import url_to_fs
 from fsspec.implementations.dirfs import DirFileSystem
 
+from lading._core.api.dataset import Dataset
+from lading._core.api.opening import open_dataset
 from lading._core.arrow.rows import Encoders, rows_to_batch
-from lading._core.dataset.dataset import Dataset
-from lading._core.dataset.opening import open_dataset
 from lading._core.dataset.order.chosen import ChosenSamples
 from lading._core.dataset.query import Query
 from lading._core.dataset.shards.iteration import Batching

@@ -9,7 +9,7 @@ from lading._core.dataset.shards.open_views import OpenViews
 
 def test_shards_are_given_away_from_the_least_recently_used(golden: Golden) -> None:
     with lading.open(golden("mds") / "comp-none") as dataset:
-        view = dataset._shards.open_shard(0)
+        view = dataset._rows.shards.open_shard(0)
         kept = OpenViews()
         for shard in (3, 1, 2):
             kept.add(shard, view)
@@ -22,7 +22,7 @@ def test_shards_are_given_away_from_the_least_recently_used(golden: Golden) -> N
 
 def test_many_shards_are_full_by_the_memory_that_they_take(golden: Golden) -> None:
     with lading.open(golden("mds") / "comp-none") as dataset:
-        view = dataset._shards.open_shard(0)
+        view = dataset._rows.shards.open_shard(0)
         assert view.held_bytes
         most = (128 << 20) // view.held_bytes
         kept = OpenViews()

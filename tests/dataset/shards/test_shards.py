@@ -125,7 +125,7 @@ def test_shards_stay_open_where_they_take_little_memory(tmp_path: Path, name: st
     with lading.open(tmp_path / "out") as ds:
         for _ in range(2):
             assert [ds[i]["txt"] for i in range(0, 160, 2)] == [str(i) for i in range(0, 160, 2)]
-        assert ds._shards.num_open == most
+        assert ds._rows.shards.num_open == most
         assert ds.take([*range(159, -1, -1)])["txt"].cast(pa.string()).to_pylist() == rows["txt"].to_pylist()[::-1]
 
 
@@ -138,7 +138,7 @@ def test_shards_that_take_much_memory_do_not_all_stay_open(tmp_path: Path) -> No
             writer.write_batch(batch)
     with lading.open(tmp_path / "out") as ds:
         assert {len(ds[i]["data"]) for i in range(70)} == {2_200_000}
-        assert ds._shards.num_open == 60
+        assert ds._rows.shards.num_open == 60
 
 
 def test_a_shard_that_is_replaced_between_two_readings_is_an_error(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_shard_that_is_replaced_between_two_readings_is_an_error(tmp_path: Pat
                 writer.write({"txt": value})
     dataset = lading.open(tmp_path / "in")
     assert [dataset[0], dataset[1]] == [{"txt": "a"}, {"txt": "b"}]
-    dataset._shards.drop_oldest()
+    dataset._rows.shards.drop_oldest()
     first = tmp_path / "in" / "shard.00000.mds"
     other = (tmp_path / "other" / first.name).rename(first)
     os.utime(other, ns=(0, 1))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lading
-from lading._core.dataset.dataset import Dataset
+from lading._core.api.dataset import Dataset
 from lading.errors import CorruptShard, DataError, SidecarMismatch, UsageError
 from mds_lines import write_lines
 

@@ -254,7 +254,7 @@ def test_pictures_that_lie_compressed_are_measured_however_many_there_are(tmp_pa
     limits = Limits(sample_bytes=max(map(len, pictures)))
     with lading.open(path, format="media_archive", view="interleaved", limits=limits) as dataset:
         [batch] = dataset.batches(lazy=True)
-        left, _ = applied(batch, dataset.view, dataset._shards.fetcher, min_aspect_ratio=2)
+        left, _ = applied(batch, dataset.view, dataset._rows.shards.fetcher, min_aspect_ratio=2)
     assert [name for name, position in _named(left) if position == 0] == [f"{key}" for key in range(0, 20, 2)]
 
 

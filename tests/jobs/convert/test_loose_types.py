@@ -87,7 +87,7 @@ def test_rows_of_several_shards_at_once(source: Path) -> None:
 
 
 def _rows(dataset: lading.Dataset, batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
-    return [row for batch in batches for row in samples_as_dicts(dataset._shards, pa.Table.from_batches([batch]))]
+    return [row for batch in batches for row in samples_as_dicts(dataset._rows.shards, pa.Table.from_batches([batch]))]
 
 
 def test_text_and_json_of_two_shards_stay_apart(tmp_path: Path) -> None:
@@ -98,7 +98,12 @@ def test_text_and_json_of_two_shards_stay_apart(tmp_path: Path) -> None:
     with lading.open(tmp_path) as ds:
         rows = _rows(ds, ds.batches(shards_per_batch=None))
         assert [row["x"] for row in rows] == ["null", "[1]", [1], "null"]
-        assert [row["x"] for row in samples_as_dicts(ds._shards, ds.take([3, 2, 1, 0]))] == ["null", [1], "[1]", "null"]
+        assert [row["x"] for row in samples_as_dicts(ds._rows.shards, ds.take([3, 2, 1, 0]))] == [
+            "null",
+            [1],
+            "[1]",
+            "null",
+        ]
 
 
 def test_items_without_bytes_are_interleaved(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lading._core.dataset.dataset import Dataset
+    from lading._core.api.dataset import Dataset
     from lading._core.jobs.convert.summary import ConvertSummary
 
 __all__ = ["convert", "converted"]

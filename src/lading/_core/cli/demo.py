@@ -76,8 +76,8 @@ def _step(step: DemoStep) -> Iterator[RenderableType]:
 def _closing(steps: Sequence[DemoStep], folder: str | None, *, same: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
+    from lading._core.api.opening import open_dataset
     from lading._core.cli.samples import as_text, read_samples
-    from lading._core.dataset.opening import open_dataset
     from lading._core.jobs.dataset.demo import lading_command
 
     last = steps[-1]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import RenderableType
 
-    from lading._core.dataset.dataset import Dataset
+    from lading._core.api.dataset import Dataset
     from lading._core.features.row_layout import RowLayout
 
 __all__ = ["Sample", "Shown", "as_json", "as_text", "read_samples"]

@@ -11,7 +11,7 @@ from lading.errors import LadingError, UsageError
 from lading.options import RowOptions
 
 if TYPE_CHECKING:
-    from lading._core.dataset.dataset import Dataset
+    from lading._core.api.dataset import Dataset
 
 __all__ = ["are_mixed", "names_fields", "open_chosen", "open_sources"]
 
@@ -80,7 +80,7 @@ def _with_columns(dataset: Dataset, rows: RowOptions) -> Dataset:
 
 def open_sources(sources: Sequence[str], reading: Mapping[str, Any]) -> Dataset:
     """Open sources as one dataset; those of several formats one after another."""
-    from lading._core.dataset.opening import concat, open_dataset
+    from lading._core.api.opening import concat, open_dataset
 
     if are_mixed(sources, reading):
         each = {**reading, "schema_overrides": None}
@@ -91,7 +91,7 @@ def open_sources(sources: Sequence[str], reading: Mapping[str, Any]) -> Dataset:
 
 def are_mixed(sources: Sequence[str], reading: Mapping[str, Any]) -> bool:
     """Return whether sources have several formats; False where a source cannot be opened by itself."""
-    from lading._core.dataset.opening import open_dataset
+    from lading._core.api.opening import open_dataset
 
     if len(sources) == 1 or reading.get("format") is not None:
         return False

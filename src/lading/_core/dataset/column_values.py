@@ -19,7 +19,7 @@ from lading._core.storage.fetch import Fetcher
 from lading.errors import UsageError, errors_at
 
 if TYPE_CHECKING:
-    from lading._core.dataset.dataset import Dataset
+    from lading._core.dataset.opened import OpenDataset
     from lading._core.dataset.shown import FirstValues
 
 __all__ = ["Column"]
@@ -39,13 +39,13 @@ class Column:
     A column shows itself as its first values, in a notebook with thumbnails and players.
     """
 
-    def __init__(self, dataset: Dataset, name: str, column: str, first: Callable[[], FirstValues]) -> None:
+    def __init__(self, dataset: OpenDataset, name: str, column: str, first: Callable[[], FirstValues]) -> None:
         """Made by `ds[name]`: the values of a name in a column; `first` finds the values that are shown."""
-        self._name, self._column, self._dataset, self._first = name, column, dataset.select(column), first
+        self._name, self._column, self._dataset, self._first = name, column, dataset.selected((column,)), first
 
     @classmethod
     def of(
-        cls, dataset: Dataset, name: str, known: Sequence[str], every: Callable[[Sequence[str]], pa.Schema],
+        cls, dataset: OpenDataset, name: str, known: Sequence[str], every: Callable[[Sequence[str]], pa.Schema],
         first: Callable[[], FirstValues],
     ) -> Column:  # fmt: skip
         """Return the column of this name.
@@ -77,19 +77,19 @@ class Column:
 
     def __iter__(self) -> Iterator[Any]:
         if self._name == self._column:
-            return (sample.get(self._name) for sample in self._dataset)
+            return (sample.get(self._name) for sample in self._dataset.samples())
         return (value for chunk in self._chunks() for value in chunk.to_pylist())
 
     def __getitem__(self, index: Any) -> Any:
         """One value by its number, or a list of the values of a slice or a list of numbers."""
         if isinstance(index, (slice, list, tuple, np.ndarray)):
-            return list(self._of(self._dataset[index]))
+            return list(self._of(self._dataset.at(index)))
         if self._name == self._column:
-            return self._dataset[as_int(index)].get(self._name)
-        [value] = self._of(self._dataset[[as_int(index)]])
+            return self._dataset.access.sample(as_int(index)).get(self._name)
+        [value] = self._of(self._dataset.at([as_int(index)]))
         return value
 
-    def _of(self, dataset: Dataset) -> Column:
+    def _of(self, dataset: OpenDataset) -> Column:
         return Column(dataset, self._name, self._column, self._first)
 
     def to_arrow(self) -> pa.ChunkedArray:
@@ -121,7 +121,8 @@ class Column:
 
     def _chunks(self) -> Iterator[pa.Array]:
         """The values batch by batch: text as text, numbers as numbers, media as bytes."""
-        with Fetcher(self._dataset.read.stores, limits=self._dataset.read.limits) as fetcher:
+        read = self._dataset.query.read
+        with Fetcher(read.stores, limits=read.limits) as fetcher:
             for batch in self._dataset.batches(lazy=True):
                 with errors_at(first_row=None):
                     [values] = field_values(batch, [self._name], fetcher)

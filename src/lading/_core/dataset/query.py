@@ -23,7 +23,7 @@ from lading.errors import UsageError
 from lading.options import ReadOptions
 
 if TYPE_CHECKING:
-    from lading._core.dataset.dataset import Dataset
+    from lading._core.dataset.opened import OpenDataset
 
 __all__ = ["HoldsQuery", "Query", "Queryable", "open_shards"]
 
@@ -60,7 +60,7 @@ class Query:
     source: ShardSource
     read: ReadOptions = _USUAL
     steps: tuple[Step, ...] = ()
-    opened: Dataset | None = field(default=None, compare=False, repr=False)
+    opened: OpenDataset | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, source: Queryable, **opening: Any) -> Query:
@@ -95,7 +95,7 @@ class Query:
     @property
     def made(self) -> ChosenSamples | None:
         """The samples behind the steps with what their functions made already in this process."""
-        return None if self.opened is None else self.opened._chosen  # noqa: SLF001 - the dataset of this query
+        return None if self.opened is None else self.opened.chosen
 
     def replace(self, **changes: Any) -> Query:
         """Return the query with another source, other options of reading, or other steps."""

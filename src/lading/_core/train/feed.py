@@ -16,10 +16,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from lading._core.dataset.dataset import Dataset
 from lading._core.dataset.layout import Layout
-from lading._core.dataset.opening import concat, open_dataset
-from lading._core.dataset.source.source import Source
+from lading._core.dataset.opened import OpenDataset, opened
+from lading._core.dataset.query import Queryable
+from lading._core.dataset.transform.concat import concatenated
 from lading._core.train.mixing import ENDLESS, Proportions, Stop
 from lading._core.train.order import LANES, Kind, Order, Shuffle
 from lading._core.train.permutation import derived_key
@@ -35,7 +35,7 @@ _ROUND_BYTES: Final = 128 << 20
 _MOST_WINDOW: Final = 32
 
 
-Parts: TypeAlias = tuple[tuple[int, Dataset], ...]
+Parts: TypeAlias = tuple[tuple[int, OpenDataset], ...]
 """Datasets whose samples are numbered one after another, and the number of the first sample of each."""
 
 
@@ -113,13 +113,13 @@ class DatasetFeed:
         seed: of the shuffle.
     """
 
-    dataset: Dataset
+    dataset: OpenDataset
     layout: Layout
     shuffle: Shuffle
     seed: int
 
     @classmethod
-    def of(cls, dataset: Dataset, shuffle: bool | Kind | Shuffle, seed: int) -> Self:
+    def of(cls, dataset: OpenDataset, shuffle: bool | Kind | Shuffle, seed: int) -> Self:
         """The feed of a dataset. Raises UsageError for an unknown shuffle."""
         layout = dataset.layout
         return cls(dataset, layout, resolved(shuffle, layout), seed)
@@ -173,7 +173,7 @@ class Mixture:
         stop: when an epoch ends.
     """
 
-    datasets: Mapping[str, Dataset]
+    datasets: Mapping[str, OpenDataset]
     proportions: Proportions
     seed: int
     stop: Stop
@@ -187,7 +187,7 @@ _EXAMPLE: Final = 'lading.mix({"a": (ds_a, 0.7), "b": (ds_b, 0.3)})'
 
 
 def mix(
-    sources: Mapping[str, tuple[Source | Dataset, float]],
+    sources: Mapping[str, tuple[Queryable, float]],
     *,
     seed: int = 0,
     stop: Stop = "first",
@@ -227,7 +227,7 @@ def mix(
     weights = {name: weight for name, (_, weight) in sources.items()}
     for begin, row in {0: weights, **schedule}.items():
         _refuse_wrong_weights(begin, row, weights)
-    datasets = {name: each if isinstance(each, Dataset) else open_dataset(each) for name, (each, _) in sources.items()}
+    datasets = {name: opened(each) for name, (each, _) in sources.items()}
     return Mixture(datasets, Proportions.of(weights, schedule), seed, stop)
 
 
@@ -255,7 +255,7 @@ class MixtureFeed:
         self.parts = tuple(self._numbered([*mixture.datasets.values()]))
         self.sample_bytes = int(np.average(np.where(sizes, sizes, USUAL_BYTES), weights=mixture.proportions.weights[0]))
 
-    def _numbered(self, datasets: Sequence[Dataset]) -> Iterator[tuple[int, Dataset]]:
+    def _numbered(self, datasets: Sequence[OpenDataset]) -> Iterator[tuple[int, OpenDataset]]:
         """Number the samples of all datasets: those of datasets of samples, then documents."""
         begin = 0
         for view in ("samples", "interleaved"):
@@ -263,7 +263,7 @@ class MixtureFeed:
             ends = begin + np.cumsum(self._counts[mine])
             self._firsts[mine] = ends - self._counts[mine]
             if mine:
-                yield begin, concat([datasets[i] for i in mine])
+                yield begin, OpenDataset.of(concatenated([datasets[i] for i in mine]))
                 begin = int(ends[-1])
 
     @cached_property

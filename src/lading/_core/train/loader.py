@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
-from lading._core.dataset.dataset import Dataset
-from lading._core.dataset.opening import open_dataset
-from lading._core.dataset.source.source import Source
+from lading._core.dataset.opened import OpenDataset, opened
+from lading._core.dataset.query import Query, Queryable
 from lading._core.features.row_layout import row_layout
 from lading._core.train.columns import Collate, ColumnMaker, Recipe
 from lading._core.train.decode import Decode
@@ -37,7 +36,7 @@ __all__ = ["Loader", "loader"]
 
 
 def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
-    source: Source | Dataset | Mixture,
+    source: Queryable | Mixture,
     batch_size: int = 1,
     *,
     shuffle: bool | Literal["global", "block"] | Shuffle = False,
@@ -133,22 +132,21 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         workers=_whole_number("workers", workers, 0),
     )
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
-    if isinstance(source, (Dataset, Mixture)):
-        given = {"storage_options": storage_options, "cache_dir": cache_dir, "cache_limit": cache_limit}
-        for name, value in given.items():
-            if value:
-                raise UsageError(f"a dataset is open already, and {name} is given",
-                                 advice=f"Give {name} to lading.open.")  # fmt: skip
-    else:
-        source = open_dataset(source, storage_options=storage_options, cache_dir=cache_dir, cache_limit=cache_limit)
-    feed = _feed(source, shuffle, _whole_number("seed", seed))
+    remote = {"storage_options": storage_options, "cache_dir": cache_dir, "cache_limit": cache_limit}
+    feed = _feed(source, remote, shuffle, _whole_number("seed", seed))
     return Loader(feed, _whole_number("batch_size", batch_size, 1), last, ranks, recipe, reading)
 
 
-def _feed(source: Dataset | Mixture, shuffle: bool | Kind | Shuffle, seed: int) -> Feed:
+def _feed(source: Queryable | Mixture, remote: Mapping[str, Any], shuffle: bool | Kind | Shuffle, seed: int) -> Feed:
+    """Return what is read; `remote` are arguments of opening, for a source that is named."""
+    if isinstance(source, Mixture) or Query.held_by(source) is not None:
+        for name in (name for name, value in remote.items() if value):
+            raise UsageError(f"a dataset is open already, and {name} is given",
+                             advice=f"Give {name} to lading.open.")  # fmt: skip
+        remote = {}
     if isinstance(source, Mixture):
         return MixtureFeed(source, shuffle)
-    return DatasetFeed.of(source, shuffle, seed)
+    return DatasetFeed.of(opened(source, **remote), shuffle, seed)
 
 
 class Loader:
@@ -182,7 +180,7 @@ class Loader:
         return {**self.__dict__, "_loop": None, "_resumed": True}
 
     @property
-    def datasets(self) -> tuple[Dataset, ...]:
+    def datasets(self) -> tuple[OpenDataset, ...]:
         """The samples; of a mixture one dataset of all samples, and one of all documents."""
         return tuple(dataset for _, dataset in self._feed.parts)
 

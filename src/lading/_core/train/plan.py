@@ -14,10 +14,9 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lading._core.dataset.dataset import Dataset
 from lading._core.dataset.layout import Layout
-from lading._core.dataset.opening import open_dataset
-from lading._core.dataset.source.source import Source
+from lading._core.dataset.opened import opened
+from lading._core.dataset.query import Queryable
 from lading._core.train.columns import ColumnMaker, Recipe
 from lading._core.train.feed import USUAL_BYTES, DatasetFeed, Mixture
 from lading._core.train.order import Order, Shuffle
@@ -84,7 +83,7 @@ class Plan:
 
 
 def plan(
-    source: Source | Dataset | Mixture,
+    source: Queryable | Mixture,
     batch_size: int = 1,
     *,
     world_size: int = 1,
@@ -119,7 +118,7 @@ def plan(
         raise UsageError("a plan is of one dataset", found=repr(source),
                          advice="Plan each dataset by itself. print(loader) shows what an epoch takes of each."
                          )  # fmt: skip
-    feed = DatasetFeed.of(source if isinstance(source, Dataset) else open_dataset(source), shuffle, seed)
+    feed = DatasetFeed.of(opened(source), shuffle, seed)
     if not feed.layout.num_samples:
         raise UsageError("the dataset has no samples to plan for")
     share = Share(feed.layout.num_samples, batch_size, last, 0, world_size)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.free_memory import keep_freed
 from lading._core.arrow.views import held_buffers, total_bytes
-from lading._core.dataset.dataset import Dataset
+from lading._core.dataset.opened import OpenDataset
 from lading._core.features.row_layout import row_layout
 from lading._core.storage.local import maps_of
 from lading._core.storage.threads import Threads, refuse_left
@@ -103,7 +103,7 @@ class Rows:
         mapped: numbers of the columns whose values are left in maps of files.
     """
 
-    dataset: Dataset
+    dataset: OpenDataset
     table: pa.Table
     places: NDArray[np.int64]
     mapped: Sequence[int] = ()
@@ -307,7 +307,7 @@ class EpochReader:
                         found[batch].append(Rows(dataset, rows, places[begin:end] - bounds[batch], mapped))
         return found
 
-    def _taken(self, dataset: Dataset, numbers: NDArray[np.int64]) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
+    def _taken(self, dataset: OpenDataset, numbers: NDArray[np.int64]) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
         """Rows of samples in tables, with the first row of each sample and the end of the last one.
 
         One table, unless documents of one id are neighbours: only tables of their own tell these apart.
@@ -321,7 +321,7 @@ class EpochReader:
             for half in np.array_split(numbers, 2):
                 yield from self._taken(dataset, half)
 
-    def _columns_of(self, dataset: Dataset) -> Sequence[str] | None:
+    def _columns_of(self, dataset: OpenDataset) -> Sequence[str] | None:
         """The columns that are read of a dataset: of several, those that it has, or one; of documents whole items."""
         names = self.reading.columns
         if names is None:

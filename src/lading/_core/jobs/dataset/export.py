@@ -19,8 +19,8 @@ from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import is_bytes, is_text, plain_type, slices
 from lading._core.content.media_info import media_info
 from lading._core.content.media_lists import naming_lists, refuse_taken_names, with_items
-from lading._core.dataset.dataset import Dataset
-from lading._core.dataset.query import Query, Queryable
+from lading._core.dataset.opened import OpenDataset, opened
+from lading._core.dataset.query import Queryable
 from lading._core.dataset.source.source import is_hidden
 from lading._core.features.items import KEY, split_rows
 from lading._core.features.natural import has_items
@@ -43,7 +43,7 @@ from lading._core.manifest.commit import Staging, check_destination, find_destin
 from lading._core.manifest.replaced import EXPORT_MARK
 from lading._core.storage.base import Store, native_path, store_errors, write_file
 from lading._core.storage.memory import MemoryStore
-from lading._core.storage.stores import Stores, is_local, resolve
+from lading._core.storage.stores import is_local, resolve
 from lading.errors import Unrepresentable, errors_at
 
 __all__ = ["ExportSummary", "export"]
@@ -88,9 +88,8 @@ def export(
 ) -> ExportSummary:
     """Write samples as loose files; see `Dataset.export`. `opening` are the other arguments of `lading.open`."""
     began = time.perf_counter()
-    query = Query.of(source, **opening)
-    dataset = Dataset._of(query) if query.opened is None else query.opened  # noqa: SLF001 - made as by lading.open
-    stores = query.stores
+    dataset = opened(source, **opening)
+    stores = dataset.query.stores
     store, path = find_destination(destination, stores)
     check_destination(store, path, overwrite=overwrite)
     with dataset.query.open_shards() as shards:
@@ -172,7 +171,7 @@ def _taken(name: str) -> Unrepresentable:
 # Samples
 
 
-def _put_samples(dataset: Dataset, folder: _Folder, _staging: Staging, on_progress: OnProgress | None) -> int:
+def _put_samples(dataset: OpenDataset, folder: _Folder, _staging: Staging, on_progress: OnProgress | None) -> int:
     done = payload = 0
     for rows in dataset.batches(max_rows=_ROWS, max_bytes=_BYTES, views=True):
         refuse_taken_names(rows.schema)
@@ -198,7 +197,7 @@ def _put_samples(dataset: Dataset, folder: _Folder, _staging: Staging, on_progre
                     folder.put(f"{key}.json", [b"{}"])
         done, payload = done + batch.num_rows, folder.size_bytes
         if on_progress is not None:
-            on_progress(Progress(0, len(dataset.shards), done, payload))
+            on_progress(Progress(0, len(dataset.shards.listing), done, payload))
     return done
 
 
@@ -314,11 +313,11 @@ def _with_label_names(batch: pa.RecordBatch) -> pa.RecordBatch:
 # Documents
 
 
-def _put_documents(dataset: Dataset, folder: _Folder, staging: Staging, on_progress: OnProgress | None) -> int:
+def _put_documents(dataset: OpenDataset, folder: _Folder, staging: Staging, on_progress: OnProgress | None) -> int:
     """Write documents as the members of an interleaved tar, which is written first, and removed in the end."""
     place = staging.path(".lading-tars")
     done = convert(dataset, place, format="webdataset", on_progress=on_progress)
-    stores = dataset.read.stores or Stores()
+    stores = dataset.query.stores
     store, inside = resolve(place, stores)
     fmt = get_format("webdataset")
     for info in store.walk(inside):

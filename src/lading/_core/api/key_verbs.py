@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 
+from lading._core.api.verbs import Verbs
+from lading._core.dataset.opened import opened
+from lading._core.dataset.query import Query
 from lading._core.dataset.steps.key_steps import Dedup, How, Join, Keep, Split, SplitByGroup
 from lading._core.dataset.steps.order_steps import refuse_no_seed
 from lading._core.dataset.transform.join_table import JoinTable
@@ -19,9 +21,7 @@ from lading._core.formats.registry import get_format
 from lading.errors import UsageError
 
 if TYPE_CHECKING:
-    from lading._core.dataset.dataset import Dataset
     from lading._core.dataset.source.source import Source
-    from lading._core.dataset.steps.base import Step
 
 __all__ = ["KeyVerbs", "checked_shares"]
 
@@ -29,34 +29,10 @@ _ROUNDED = 1e-6
 """Fractions may miss 1 by so much, for those that are computed."""
 
 
-class KeyVerbs(ABC):
+class KeyVerbs(Verbs):
     """Every method gives new datasets."""
 
     __slots__ = ()
-
-    @abstractmethod
-    def _with(self, *steps: Step) -> Self:
-        """The dataset with more steps."""
-
-    @abstractmethod
-    def _divided(self, steps: Mapping[str, Step]) -> dict[str, Self]:
-        """Datasets that have one of these steps each, and share what functions before it make."""
-
-    @abstractmethod
-    def _open_other(self, source: Source, view: str) -> Dataset:
-        """Another source as a dataset."""
-
-    @abstractmethod
-    def _field(self, name: str) -> str:
-        """The field that a user names: `key` is the key of samples, where no column is called so."""
-
-    @abstractmethod
-    def _refuse_absent(self, names: Sequence[str]) -> None:
-        """Raise UsageError if no sample has a value of one of these fields inside columns."""
-
-    @abstractmethod
-    def _refuse_unmatched(self, join: Join) -> None:
-        """Raise UsageError if no sample of the source has a row in the table of a join."""
 
     def join(
         self,
@@ -87,10 +63,10 @@ class KeyVerbs(ABC):
                 `on`, or a row in the table; the table has no row; a key is in several rows.
         """
         if isinstance(on, str):
-            field, key = self._field(on), None if on in ("key", KEY) else on
+            field, key = self._rows.field(on), None if on in ("key", KEY) else on
         elif isinstance(on, Mapping) and len(on) == 1:
             [(asked, key)] = on.items()
-            field = self._field(asked)
+            field = self._rows.field(asked)
         else:
             raise UsageError("a join goes by one field", expected="a name, or {field of the samples: column}",
                              found=f"on={on!r}"[:80])  # fmt: skip
@@ -99,24 +75,25 @@ class KeyVerbs(ABC):
         found = self._table(table, key, None if columns is None else tuple(columns))
         step = Join(found, field, how)
         found.check()
-        self._refuse_absent((field,))
-        self._refuse_unmatched(step)
+        self._rows.refuse_absent((field,))
+        self._rows.refuse_unmatched(step)
         return self._with(step)
 
     def _table(self, table: Any, key: str | None, columns: tuple[str, ...] | None) -> JoinTable:
-        if isinstance(table, KeyVerbs):
-            return JoinTable(table, str(getattr(table, "source", "the dataset")), key, columns)
+        held = Query.held_by(table)
+        if held is not None:
+            return JoinTable(opened(held), str(held.source), key, columns)
         if isinstance(table, pa.Table):
             return JoinTable(table, "the table", key, columns)
         if hasattr(table, "__arrow_c_stream__"):
             return JoinTable(pa.table(table), "the table", key, columns)
         if isinstance(table, (str, os.PathLike, list, tuple)):
-            other = self._open_other(table, "samples")
+            other = self._rows.other(table, "samples")
             name = str(
                 table if isinstance(table, str) else os.fspath(table) if isinstance(table, os.PathLike) else table[0]
             )
             return JoinTable(other, os.path.basename(name.rstrip("/")) or name, key, columns,
-                             untyped=get_format(other.format).info.untyped)  # fmt: skip
+                             untyped=get_format(other.shards.format).info.untyped)  # fmt: skip
         raise UsageError("not a table", expected="a file, a dataset, a pyarrow.Table or a data frame",
                          found=type(table).__name__)  # fmt: skip
 
@@ -145,10 +122,11 @@ class KeyVerbs(ABC):
         shares = checked_shares(parts)
         refuse_no_seed(seed)
         if by is None:
-            return self._divided({name: Split(shares, name, seed) for name, _ in shares})
-        names = tuple(self._field(name) for name in _named(by))
+            divided = self._rows.divided({name: Split(shares, name, seed) for name, _ in shares})
+            return {name: type(self)(rows) for name, rows in divided.items()}
+        names = tuple(self._rows.field(name) for name in _named(by))
         fractions = _fractions(shares)
-        self._refuse_absent(names)
+        self._rows.refuse_absent(names)
         return {name: self._with(SplitByGroup(fractions, name, names, seed)) for name, _ in shares}
 
     def dedup(self, by: str | Sequence[str] = "key", keep: Keep = "first") -> Self:
@@ -166,7 +144,7 @@ class KeyVerbs(ABC):
         """
         if by == "content":
             return self._with(Dedup(None, keep))
-        return self._with(Dedup(tuple(self._field(name) for name in _named(by)), keep))
+        return self._with(Dedup(tuple(self._rows.field(name) for name in _named(by)), keep))
 
 
 def _named(by: str | Sequence[str]) -> tuple[str, ...]:

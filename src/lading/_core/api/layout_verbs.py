@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Self, cast
+from typing import Self
 
-from lading._core.dataset.query import Query
-from lading._core.dataset.steps.base import Step
+from lading._core.api.verbs import Verbs
+from lading._core.dataset.opened import OpenDataset
+from lading._core.dataset.query import HoldsQuery
 from lading._core.dataset.steps.repartition import Repartition
 from lading._core.dataset.transform.concat import concatenated
-
-if TYPE_CHECKING:
-    from lading._core.dataset.dataset import Dataset
 
 __all__ = ["LayoutVerbs"]
 
 
-class LayoutVerbs(ABC):
+class LayoutVerbs(Verbs):
     """Every method gives a new dataset, and reads nothing."""
 
     __slots__ = ()
-
-    @abstractmethod
-    def _with(self, *steps: Step) -> Self:
-        """The dataset with more steps."""
 
     def repartition(
         self,
@@ -48,14 +41,9 @@ class LayoutVerbs(ABC):
         """
         return self._with(Repartition(shard_size, num_shards, rows_per_shard))
 
-    @classmethod
-    @abstractmethod
-    def _of(cls, query: Query) -> Self:
-        """Another dataset."""
-
-    def concat(self, *others: Dataset) -> Self:
+    def concat(self, *others: HoldsQuery) -> Self:
         """Put other datasets behind this one; see `lading.concat`.
 
         Example: `ds.concat(lading.open("more.parquet"))`
         """
-        return self._of(concatenated([cast("Dataset", self), *others]))
+        return type(self)(OpenDataset.of(concatenated([self, *others])))

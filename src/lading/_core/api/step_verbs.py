@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lading._core.content.media_files import Opening
-from lading._core.dataset.steps.base import Step
+from lading._core.api.verbs import Verbs
 from lading._core.dataset.steps.cast_step import Cast
-from lading._core.dataset.steps.column_steps import Drop, Rename, Select
-from lading._core.dataset.steps.field_steps import Fields
+from lading._core.dataset.steps.column_steps import Drop, Rename
 from lading._core.dataset.steps.filter_steps import Filter, ImageBounds, Where
 from lading._core.dataset.steps.functions import OnFunctionError
 from lading._core.dataset.steps.map_step import Map
@@ -29,14 +26,10 @@ BatchFunction: TypeAlias = Callable[[pa.RecordBatch], Any]
 """A function over a record batch."""
 
 
-class StepVerbs(ABC):
+class StepVerbs(Verbs):
     """Every method gives a new dataset, and reads nothing."""
 
     __slots__ = ()
-
-    @abstractmethod
-    def _with(self, *steps: Step) -> Self:
-        """The dataset with more steps."""
 
     def select(self, *columns: str) -> Self:
         """Keep these columns, in the order of the source.
@@ -47,18 +40,7 @@ class StepVerbs(ABC):
 
         Example: `ds.select("jpg", "json.lang")`
         """
-        fields = self._fields(columns)
-        chosen = self if fields is None else self._with(fields)
-        return chosen._with(Select(columns))  # noqa: SLF001 - of the same class
-
-    @property
-    @abstractmethod
-    def _opening(self) -> Opening:
-        """How functions over samples get images."""
-
-    @abstractmethod
-    def _fields(self, columns: Sequence[str]) -> Fields | None:
-        """The step that adds the columns among these that are fields inside others; None if there are none."""
+        return type(self)(self._rows.selected(columns))
 
     def drop(self, *columns: str) -> Self:
         """Leave these columns out.
@@ -101,12 +83,7 @@ class StepVerbs(ABC):
         Raises:
             UsageError: a column holds neither objects nor structs.
         """
-        steps = [step for name, fields in self._flat(columns).items() for step in (fields, Drop((name,)))]
-        return self._with(*steps)
-
-    @abstractmethod
-    def _flat(self, columns: Sequence[str]) -> dict[str, Fields]:
-        """The steps that make columns of the fields of columns."""
+        return type(self)(self._rows.flattened(columns))
 
     def where(self, condition: str | pc.Expression, *, drop: DropPolicy = "row") -> Self:
         """Keep the rows for which a condition holds. A column that only metadata rows fill counts for all items.
@@ -160,7 +137,7 @@ class StepVerbs(ABC):
         Raises:
             FunctionError: when samples are read: the function raised; names the sample and the function's line.
         """
-        return self._with(Filter(function, on_error=on_error, opening=self._opening, spool=spool))
+        return self._with(Filter(function, on_error=on_error, opening=self._rows.opening, spool=spool))
 
     def map(
         self,
@@ -199,7 +176,7 @@ class StepVerbs(ABC):
             FunctionError: when samples are read: the function raised; names the sample and the function's line.
         """
         given = None if columns is None else tuple(columns.items())
-        return self._with(Map(function, given, on_error, opening=self._opening, spool=spool))
+        return self._with(Map(function, given, on_error, opening=self._rows.opening, spool=spool))
 
     def filter_batches(self, function: BatchFunction, *, drop: DropPolicy = "row", spool: bool = True) -> Self:
         """Keep the rows for which a function over Arrow batches says true.

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lading._core.dataset.dataset import Dataset
+from lading._core.api.dataset import Dataset
+from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.query import Query
 from lading._core.dataset.source.source import Source
 from lading._core.dataset.transform.concat import concatenated
@@ -101,7 +102,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
         hive_partitioning=hive_partitioning, stores=stores, storage_options=storage_options, cache_dir=cache_dir,
         cache_limit=cache_limit, on_bad_shard=on_bad_shard, mmap=mmap, limits=limits,
     )  # fmt: skip
-    return Dataset._of(query)  # noqa: SLF001 - made here alone
+    return Dataset(OpenDataset.of(query))
 
 
 def concat(datasets: Sequence[Dataset], *, types: Mapping[str, pa.DataType] | pa.Schema | None = None) -> Dataset:
@@ -122,4 +123,4 @@ def concat(datasets: Sequence[Dataset], *, types: Mapping[str, pa.DataType] | pa
         UsageError: no dataset, something else than a dataset, or samples together with documents.
         SchemaMismatch: no type holds the values of a column in all datasets (when the columns are asked for).
     """
-    return Dataset._of(concatenated(datasets, types))  # noqa: SLF001 - made here alone
+    return Dataset(OpenDataset.of(concatenated(datasets, types)))

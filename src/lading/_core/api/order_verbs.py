@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
 
+from lading._core.api.verbs import Verbs
 from lading._core.dataset.order.key_files import listed_in
-from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.order_steps import Missing, Rows, Sample, Shuffle, Sort, Take
 
 __all__ = ["OrderVerbs"]
 
 
-class OrderVerbs(ABC):
+class OrderVerbs(Verbs):
     """Every method gives a new dataset, and reads nothing."""
 
     __slots__ = ()
-
-    @abstractmethod
-    def _with(self, *steps: Step) -> Self:
-        """The dataset with more steps."""
 
     def shuffle(self, seed: int = 0) -> Self:
         """Put all samples in a random order: one exact permutation of the whole dataset, and no buffer.
