@@ -1,8 +1,8 @@
 """Recover the whole documents of a damaged tar of interleaved samples, with the images that they name.
 
-A document is lost if its JSON is damaged, or if the name of its member is invalid UTF-8. It is lost, too, if it names
-an image that is missing and one of its members is next to damage: elsewhere the image was missing before. An image is
-lost with its document.
+A document is lost if its JSON is damaged, if the name of its member is invalid UTF-8, or if one of its members is next
+to damage. In a tar with damage, documents that name an image that is missing are lost too. An image is lost with its
+document.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def recover_documents(
     members, start, unnamed = _members(found, options, source, lost)
     bad_names = len(lost)
     beside = np.zeros(len(start), np.bool_)
-    beside[found.beside_gaps(start)] = bool(found.gaps)
+    beside[found.beside_gaps(start)] = True
     kept, named = np.zeros(len(start), np.bool_), np.zeros(len(start), np.bool_)
     named[members.documents] = True
     for rows, documents in _windows(mapped, members, options, source, lost):
@@ -46,8 +46,8 @@ def recover_documents(
             options = replace(options, sample_id_field=id_field_of(documents, options))
         for row, mine, missing in _named(members, rows, documents, options, path, lost):
             named[mine] = True
-            if missing and beside[mine].any():
-                lost.append(CorruptShard("a document next to damage lacks images that it names", file=path,
+            if found.gaps and (missing or beside[mine].any()):
+                lost.append(CorruptShard("a document is next to damage, or lacks images that it names", file=path,
                                          offset=int(start[row]), sample=members.names[row].as_py(),
                                          found=f"missing images: {missing}"))  # fmt: skip
             else:

@@ -168,8 +168,7 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         """Return the whole samples as a tar; see `_core.formats.webdataset.recover`. Raises LimitExceeded."""
         return recover_samples(
             map_file(file), file.path, lower_case=options.lower_case, unique=options.on_duplicate == "error",
-            expected=() if schema is None else [name for name in schema.names if name != KEY], failed=failed,
-            joined=options.on_concatenated == "read",
+            failed=failed, joined=options.on_concatenated == "read",
         )  # fmt: skip
 
     def checks(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
