@@ -7,6 +7,7 @@ Numbers that are held may only fall: a test compares them with the file. Others 
 What is counted:
 
 - Checks of a step's class: `isinstance` calls outside `dataset/steps` that name its classes, or a constant of them.
+- Checks of a feature's class: `isinstance` calls and patterns outside `features` that name its classes.
 - Comparisons of the view: `==` and `!=` between `view` and a text.
 - Methods of Format, with properties, and those that one class alone overrides. Fields of FormatInfo.
 - Wrappers: classes of readers and views that take another reader or view when they are made; so are range caches.
@@ -49,6 +50,7 @@ _COLUMNS = {"jpg", "json", "txt"}
 _PER_BATCH = ("align_table", "sample_firsts", "total_bytes")
 _NODE = ast.FunctionDef | ast.AsyncFunctionDef
 _STEPS = ("dataset", "steps")
+_FEATURES = ("features", "types")
 _RANGE_CACHES = {"HashingWalk", "HeldRanges", "RangeReader", "RecentBytes"}
 """Classes that read a range, perhaps more, keep it and ask ahead, or keep what others read."""
 
@@ -94,6 +96,7 @@ def held(root: Path, source: Sequence[Module]) -> dict[str, int | list[str]]:
     methods = public_methods(source, "Format")
     return {
         "checks of a step's class": step_checks(source),
+        "checks of a feature's class": feature_checks(source),
         "comparisons of the view": sum(len(view_comparisons(module)) for module in source),
         "methods of Format": len(methods),
         "methods of Format that one class overrides": len(overridden_once(source, methods)),
@@ -149,6 +152,20 @@ def step_checks(source: Iterable[Module]) -> int:
         imports = [node for node in module.of(ast.ImportFrom) if str(node.module).startswith(home)]
         named = {a.asname or a.name for node in imports for a in node.names if a.name in steps}
         found += len(checks(module, named | lists))
+    return found
+
+
+def feature_checks(source: Iterable[Module]) -> int:
+    """Count `isinstance` calls and patterns outside `features` that name a class of a feature."""
+    known = {node.name for module in source if module.parts == _FEATURES for node in module.of(ast.ClassDef)}
+    found = 0
+    for module in source:
+        if module.parts[0] == _FEATURES[0]:
+            continue
+        imports = [node for node in module.of(ast.ImportFrom) if f".{_FEATURES[0]}" in str(node.module)]
+        named = {a.asname or a.name for node in imports for a in node.names if a.name in known}
+        patterns = [node for node in module.of(ast.MatchClass) if ast.unparse(node.cls) in named]
+        found += len(checks(module, named)) + len(patterns)
     return found
 
 

@@ -43,6 +43,15 @@ class CsvFormat(Format):
     def close(self): ...
 """
 _STEP = "class Select: ...\n\ndef own(step): return isinstance(step, Select)\n"
+_FEATURE = "class Image: ...\n\ndef own(feature): return isinstance(feature, Image)\n"
+_FEATURE_CHECKS = """from lading._core.features.types import Image
+
+def weight(feature):
+    match feature:
+        case Image():
+            return 1
+    return isinstance(feature, (str, Image))
+"""
 _JOB = """from lading._core.dataset.steps.step import Select
 from lading._core.formats.base import Recoverable
 from lading._core.formats.mds.reader import MdsReader
@@ -69,6 +78,7 @@ def vitals() -> ModuleType:
 
 def test_definitions(vitals: ModuleType, tmp_path: Path) -> None:
     files = {"formats/base": _BASE, "formats/mds/reader": _MDS, "jobs/job": _JOB, "dataset/steps/step": _STEP}
+    files |= {"features/types": _FEATURE, "caches/columns": _FEATURE_CHECKS}
     files["storage/range_reader"] = "class RangeReader: ...\nclass Other: ...\n"
     for name, text in {**files, "__init__": ""}.items():
         path = tmp_path / "src" / "lading" / f"{name}.py"
@@ -79,6 +89,7 @@ def test_definitions(vitals: ModuleType, tmp_path: Path) -> None:
     source = vitals.modules(tmp_path / "src" / "lading")
     assert vitals.held(tmp_path, source) == {
         "checks of a step's class": 2,
+        "checks of a feature's class": 2,
         "comparisons of the view": 1,
         "methods of Format": 2,
         "methods of Format that one class overrides": 1,

@@ -61,7 +61,6 @@ from lading._core.arrow.views import (
 )
 from lading._core.features.natural import is_media, is_number, whole_number, whole_numbers
 from lading._core.features.types import Feature, feature_of
-from lading._core.features.types import Sequence as ListOf
 from lading.errors import DataError, DuplicateField, Unrepresentable, UsageError, errors_at
 
 __all__ = [
@@ -430,7 +429,7 @@ def _of_nested(column: pa.Array, feature: Feature) -> pa.Array:
         forms = field_forms(zip(column.type, flattened(column), strict=True))
         return pc.if_else(column.is_valid(), struct_forms(forms, len(column)), pa.scalar(None, FORM))
     values, bounds = _list_parts(column)
-    item = feature.feature if isinstance(feature, ListOf) else feature_of(pa.field("item", values.type))
+    item = feature.item or feature_of(pa.field("item", values.type))
     return list_forms(_forms(values, item), bounds, column)
 
 

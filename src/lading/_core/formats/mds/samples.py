@@ -35,7 +35,6 @@ from lading._core.features.types import (
     feature_of,
     with_feature,
 )
-from lading._core.features.types import Sequence as ListOf
 from lading._core.formats.local_values import local_values
 from lading._core.formats.mds.index import NUMBERS, Column
 from lading._core.formats.mds.nulls import marks_of
@@ -112,7 +111,7 @@ class SampleLayout:
                 stored = parse_array(column.encoding)
                 if column.encoding == "bytes" and feature.array is not None:
                     self._restored.append((column.name, partial(decode, feature)))
-                if stored is not None and isinstance(feature, ListOf):
+                if stored is not None and feature.item is not None:
                     self._restored.append((column.name, np.ndarray.tolist))
                 if stored is not None and feature.array is not None and feature.array[0] not in (None, stored[0]):
                     self._restored.append((column.name, partial(array_of, dtype=feature.array[0])))
