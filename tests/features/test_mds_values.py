@@ -119,3 +119,10 @@ def test_which_encodings_there_are() -> None:
         assert parse_array(wrong) is None
         assert not is_encoding(wrong)
     assert all(is_encoding(name) for name in ("pkl", "pil", "ndarray:int8", "list[png]", "str_int"))
+
+
+@pytest.mark.parametrize("encoding", ["pil", "ndarray:uint8", "list[jpeg]", "str_int", "str_decimal"])
+@pytest.mark.parametrize("value", [True, 1.5, ["a"], {"a": 1}])
+def test_values_that_are_not_bytes_although_their_feature_says_so(encoding: str, value: Any) -> None:
+    with pytest.raises(DataError, match="not a value of MDS"):
+        decode_mds(encoding, value)

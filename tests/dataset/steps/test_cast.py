@@ -13,7 +13,7 @@ import pytest
 
 import lading
 from lading.errors import DataError, LadingError, SchemaMismatch, UsageError
-from lading.features import ClassLabel, Json
+from lading.features import ClassLabel, Json, with_feature
 
 
 def rows() -> list[dict[str, Any]]:
@@ -107,3 +107,11 @@ def test_flatten_structs(tmp_path: Path) -> None:
         assert ds.flatten().take([0, 1, 2]).select(["a.x", "a.y", "b"]).to_pylist() == [
             {name: row[name] for name in ("a.x", "a.y", "b")} for row in table.flatten().to_pylist()
         ]
+
+
+@pytest.mark.parametrize("column", [pa.array([True, None]), pa.array([1.5, None]), pa.array([[1], None])])
+def test_values_that_are_not_json_although_their_feature_says_so(column: pa.Array, tmp_path: Path) -> None:
+    table = pa.table([column], schema=pa.schema([with_feature(pa.field("x", column.type), Json())]))
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(SchemaMismatch, match="row 0 column 'x': a value does not fit"):
+        list(lading.open(str(tmp_path / "a.parquet")).cast({"x": "timestamp[us]"}))

@@ -83,6 +83,9 @@ def decode_mds(encoding: str, value: bytes | memoryview | str, *, allow_pickle: 
     """
     if encoding == _PICKLE:
         return _unpickled(value) if allow_pickle else value
+    if not isinstance(value, (bytes, bytearray, memoryview, str)):
+        raise DataError("not a value of MDS, although the column's feature says so", expected=encoding,
+                        found=type(value).__name__)  # fmt: skip
     decoder = _DECODERS.get(encoding)
     if decoder is not None:
         return decoder(value)

@@ -276,7 +276,7 @@ def _way(field: pa.Field, path: FieldPath) -> _Way:
     packed = is_ref(kind) or is_bytes(kind)
     if path.path:
         return _way_inside(kind, feature, path)
-    if feature.is_json:
+    if feature.is_json and (packed or is_text(kind) or pa.types.is_null(kind)):
         return "json"
     if packed and feature.is_text:
         return "text"
@@ -287,7 +287,7 @@ def _way_inside(kind: pa.DataType, feature: Feature, path: FieldPath) -> _Way:
     first, packed = path.path[0], is_ref(kind) or is_bytes(kind)
     if pa.types.is_null(kind):  # the rows of other shards may have fields
         return "nested"
-    if feature.is_text or feature.is_json or is_text(kind):
+    if is_text(kind) or (packed and (feature.is_text or feature.is_json)):
         return "json"
     is_media = feature.is_media
     is_child = pa.types.is_struct(kind) and kind.get_field_index(str(first)) >= 0
