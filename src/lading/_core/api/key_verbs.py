@@ -93,7 +93,7 @@ class KeyVerbs(Verbs):
                 table if isinstance(table, str) else os.fspath(table) if isinstance(table, os.PathLike) else table[0]
             )
             return JoinTable(other, os.path.basename(name.rstrip("/")) or name, key, columns,
-                             untyped=get_format(other.shards.format).info.untyped)  # fmt: skip
+                             untyped=get_format(other.shards.format).info.types == "text")  # fmt: skip
         raise UsageError("not a table", expected="a file, a dataset, a pyarrow.Table or a data frame",
                          found=type(table).__name__)  # fmt: skip
 

@@ -29,6 +29,7 @@ __all__ = [
     "FormatInfo",
     "Layout",
     "NoOptions",
+    "Presets",
     "Written",
     "file_names",
     "named_folders",
@@ -45,6 +46,25 @@ Layout: TypeAlias = Literal["rows", "members", "packed", "documents"]
 
 
 @dataclass(frozen=True, slots=True)
+class Presets:
+    """Options of a format for special purposes; empty where it has none.
+
+    Attributes:
+        read_to_copy, write_copies: options of reading and of writing under which a copy within this format keeps
+            details that other formats lack (the case and order of member names).
+        read_deep: options of reading under which a reader also runs checks that are too slow for every read.
+        read_whole: options of reading under which rows come with the bytes of files next to the shard.
+        ignore_sidecar: options of reading under which the index file next to a shard is ignored.
+    """
+
+    read_to_copy: Mapping[str, Any] = field(default_factory=dict)
+    write_copies: Mapping[str, Any] = field(default_factory=dict)
+    read_deep: Mapping[str, Any] = field(default_factory=dict)
+    read_whole: Mapping[str, Any] = field(default_factory=dict)
+    ignore_sidecar: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class FormatInfo:
     """Facts about a format.
 
@@ -55,11 +75,7 @@ class FormatInfo:
         read_options: dataclass of the options of reading; its docstring describes each.
         write_options: dataclass of the options of writing. `row_group_bytes` in it is how much payload a writer holds
             back; a conversion keeps it to a quarter of its batches.
-        copy_options: options of reading and of writing under which a copy within this format keeps details that other
-            formats lack (the case and order of member names).
-        deep_options: options of reading under which a reader also runs checks that are too slow for every read.
-        whole_options: options of reading under which rows come with the bytes of files next to the shard.
-        without_sidecar: options of reading under which the index file next to a shard is ignored.
+        presets: options for special purposes.
         shard_name: pattern of the names of shards, by number, without an ending, unless a user gives another.
         beside: regular expression of the names of files that hold the media of shards, if other formats claim the
             endings of these shards too. A folder with both, and with documents in its first shard, is of this format.
@@ -69,13 +85,13 @@ class FormatInfo:
             row a sample) or `documents` (a row a sample, its media in a list).
         fixed_schema: all rows of a shard have the same columns; otherwise each sample may have fields of its own.
         stores_structs: values may be structs; otherwise media are stored as their bytes.
-        keeps_types: files store the types of their columns; otherwise the manifest stores them.
+        types: the types of columns are `stored` in files; `inferred` from values, as in JSON; or all are `text` unless
+            an option of reading gives others. Types that files do not store, the manifest does.
         self_contained: items hold their bytes. No `source_ref` leads to these bytes, nor from items to bytes elsewhere.
         opens_at_once: opening a shard reads only its end, and an open shard stays readable when it is replaced.
         restores_types: rows are restored exactly only with the columns of the manifest, in every dataset.
         files_name_each_other: the files of a shard contain each other's names, so they cannot be renamed.
         hive_partitions: folders such as `year=2023` above a shard stand for columns of its rows.
-        untyped: columns are text unless an option of reading gives their types.
         may_end_early: damage may look like the end of a shard, so that reading a damaged shard raises no error.
     """
 
@@ -84,23 +100,19 @@ class FormatInfo:
     when_named: tuple[str, ...] = ()
     read_options: type = NoOptions
     write_options: type = NoOptions
-    copy_options: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
-    deep_options: Mapping[str, Any] = field(default_factory=dict)
-    whole_options: Mapping[str, Any] = field(default_factory=dict)
-    without_sidecar: Mapping[str, Any] = field(default_factory=dict)
+    presets: Presets = Presets()
     shard_name: str = "shard-{:06d}"
     beside: str = ""
     leftovers: str = ""
     interleaved: Layout = "rows"
     fixed_schema: bool = True
     stores_structs: bool = False
-    keeps_types: bool = True
+    types: Literal["stored", "inferred", "text"] = "stored"
     self_contained: bool = False
     opens_at_once: bool = False
     restores_types: bool = False
     files_name_each_other: bool = False
     hive_partitions: bool = False
-    untyped: bool = False
     may_end_early: bool = False
 
 
@@ -111,8 +123,7 @@ class Written:
     Attributes:
         read_options: options that a reader needs and that the files do not store; the manifest stores them.
         reduced_columns: columns that are read back incompletely.
-        needs_schema: these rows are restored exactly only with their columns, which the manifest stores. A format with
-            `keeps_types=False` needs no mention.
+        needs_schema: these rows are restored exactly only with their columns, which the manifest stores.
         asked_fields: columns that the options declare, as samples are to be encoded for them; None if there are none.
         lost_types: columns whose exact types a file does not keep without a manifest.
         schema: returns the columns with the types in which they are read back; None if their types stay.

@@ -291,7 +291,7 @@ class Follower:
         try:
             source = ShardFile(store, path, FileInfo(path, entry.size_bytes, entry.version), limits=self._limits)
             tar = get_format("webdataset")
-            options = tar.read_options({**tar.info.without_sidecar, "mmap": self._mmap})
+            options = tar.read_options({**tar.info.presets.ignore_sidecar, "mmap": self._mmap})
             with closing(tar.open(source, options)) as reader:
                 assert reader.member_reader is not None, "a tar has members"
                 parts = list(reader.member_reader.members())

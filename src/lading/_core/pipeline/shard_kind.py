@@ -67,4 +67,4 @@ class ShardKind:
         """Whether rows of this schema are read back unchanged only with the types that the manifest keeps."""
         if not self.row_layout.types_by_format:
             return False
-        return not self.format.info.keeps_types or self.format.written(schema, self.options).needs_schema
+        return self.format.written(schema, self.options).needs_schema

@@ -172,7 +172,7 @@ class SourceRows:
     ) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:  # fmt: skip
         """Samples of a shard, with their numbers, as they stand in the source; `begin` is the number of its first."""
         shards, stop, info = self._shards, int(self._shards.sample_ends()[shard]), self._shards.fmt.info
-        scattered = len(numbers) * _SCATTERED < stop - begin and info.fixed_schema and info.keeps_types
+        scattered = len(numbers) * _SCATTERED < stop - begin and info.fixed_schema and info.types == "stored"
         at, size = 0, FIRST_SAMPLES
         while scattered and at < len(numbers):
             wanted = columns_to_read(steps, columns, self._view)

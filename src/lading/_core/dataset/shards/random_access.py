@@ -298,7 +298,7 @@ def uniting(shards: Shards) -> Callable[[Sequence[pa.Table]], pa.Table]:
 
     def unite(parts: Sequence[pa.Table]) -> pa.Table:
         names = [f"some shards ({number})" for number in range(1, len(parts) + 1)]
-        return united(shards, parts, names, loose=not shards.fmt.info.keeps_types)
+        return united(shards, parts, names, loose=shards.fmt.info.types != "stored")
 
     return unite
 

@@ -638,7 +638,7 @@ class Shards:
     def has_footers(self) -> bool:
         """Whether each shard says its columns and their types in a footer or header."""
         info = self.fmt.info
-        return info.fixed_schema and info.keeps_types and self.open_shard(0).declares_types
+        return info.fixed_schema and info.types == "stored" and self.open_shard(0).declares_types
 
     def with_types(self, schema: pa.Schema) -> pa.Schema:
         """The schema with the types that the caller gives to some columns."""

@@ -398,7 +398,7 @@ def _says_more(manifest: Manifest, listing: Listing, stores: Stores) -> bool:
     if not len(listing):  # nothing but manifests: there is no file that could say anything
         return True
     fmt = _recognise(listing, stores)
-    if fmt.name != manifest.format or not fmt.info.keeps_types or manifest_options(manifest, fmt):
+    if fmt.name != manifest.format or fmt.info.types != "stored" or manifest_options(manifest, fmt):
         return True
     return bool(stored_settings(manifest).roles) or members_of(manifest, fmt, None) is not None
 

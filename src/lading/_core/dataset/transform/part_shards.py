@@ -226,7 +226,7 @@ class PartShards(Shards):
         """Read rows with the bytes of separate files; the parts have no other option in common."""
         super().read_with(options)
         for part in self._parts:
-            part.shards.read_with(part.shards.fmt.info.whole_options)
+            part.shards.read_with(part.shards.fmt.info.presets.read_whole)
 
     def read_plan(self) -> ReadPlan:
         """How another process reads the shards: with what is found here of all of them."""

@@ -41,7 +41,7 @@ from lading._core.formats.arrow.writer import ArrowWriter, WriteOptions
 from lading._core.formats.base import Recovered, ShardFacts, ShardFile, map_file
 from lading._core.formats.dataset_index import DatasetIndex, ListedShard, SplitList
 from lading._core.formats.findings import Finding, Level
-from lading._core.formats.format import Format, FormatInfo, Written
+from lading._core.formats.format import Format, FormatInfo, Presets, Written
 from lading._core.storage.base import FileInfo, Sink, Store
 from lading.limits import DEFAULT_LIMITS, Limits
 
@@ -102,7 +102,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         read_options=ReadOptions,
         write_options=WriteOptions,
         stores_structs=True,
-        whole_options={"load_assets": True},
+        presets=Presets(read_whole={"load_assets": True}),
         hive_partitions=True,
         leftovers=r"cache-.*\.arrow",  # of `.map()` and the like of datasets
         opens_at_once=True,

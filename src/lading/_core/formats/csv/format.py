@@ -55,8 +55,7 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         extensions=(*(".csv" + packed for packed in ("", *ENDINGS.values())), *_TSV),
         read_options=ReadOptions,
         write_options=WriteOptions,
-        keeps_types=False,
-        untyped=True,
+        types="text",
         hive_partitions=True,
         leftovers=r"_SUCCESS|\..*\.crc",  # of Spark
     )
@@ -106,7 +105,9 @@ class CsvFormat(Format[ReadOptions, WriteOptions]):
         """Return the delimiter among the read options, unless file names imply it."""
         delimiter = options.delimiter
         read_options = {} if parse_delimiter(delimiter) in (",", "\t") else {"delimiter": delimiter}
-        return Written(read_options, lost_types=[field.name for field in schema if not is_text(field.type)])
+        return Written(
+            read_options, needs_schema=True, lost_types=[field.name for field in schema if not is_text(field.type)]
+        )
 
     def endings(self, options: WriteOptions) -> tuple[str]:
         """Return `.csv` or `.tsv`, and the ending of the compression."""

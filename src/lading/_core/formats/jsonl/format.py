@@ -55,7 +55,7 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
         read_options=ReadOptions,
         write_options=WriteOptions,
         stores_structs=True,
-        keeps_types=False,
+        types="inferred",
         hive_partitions=True,
         leftovers=r"_SUCCESS|\..*\.crc",  # of Spark
     )
@@ -91,7 +91,7 @@ class JsonlFormat(Format[ReadOptions, WriteOptions]):
 
     def written(self, schema: pa.Schema, options: WriteOptions) -> Written:
         """Return the columns whose types JSON lacks."""
-        return Written(lost_types=[field.name for field in schema if not _has_type(field)])
+        return Written(needs_schema=True, lost_types=[field.name for field in schema if not _has_type(field)])
 
     def endings(self, options: WriteOptions) -> tuple[str]:
         """Return `.jsonl`, and the ending of the compression."""

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from lading._core.formats.base import Recoverable, Recovered, ShardFile, two_sinks
 from lading._core.formats.documents import is_documents
-from lading._core.formats.format import Format, FormatInfo, Written
+from lading._core.formats.format import Format, FormatInfo, Presets, Written
 from lading._core.formats.media_archive.reader import MediaArchiveReader, ReadOptions, documents_format
 from lading._core.formats.media_archive.recover import doubtful_documents
 from lading._core.formats.media_archive.writer import MediaArchiveWriter, WriteOptions
@@ -45,7 +45,7 @@ class MediaArchiveFormat(Format[ReadOptions, WriteOptions]):
         extensions=(".jsonl.gz", ".jsonl", ".jsonl.zst", ".jsonl.bz2", ".jsonl.xz", ".parquet"),
         read_options=ReadOptions,
         write_options=WriteOptions,
-        deep_options={"check_digests": True},
+        presets=Presets(read_deep={"check_digests": True}),
         beside=r".*\.bin\.zst",
         interleaved="documents",
         self_contained=True,

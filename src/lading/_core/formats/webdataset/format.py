@@ -37,7 +37,7 @@ from lading._core.features.types import feature_of
 from lading._core.formats.base import Recovered, ShardFacts, ShardFile, ShardReader, map_file
 from lading._core.formats.dataset_index import DatasetIndex, ListedShard, SplitList
 from lading._core.formats.findings import Finding, Level
-from lading._core.formats.format import Format, FormatInfo, Written
+from lading._core.formats.format import Format, FormatInfo, Presets, Written
 from lading._core.formats.mapped import selected_rows
 from lading._core.formats.webdataset.check import check_shard
 from lading._core.formats.webdataset.energon import (
@@ -122,8 +122,9 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         extensions=(".tar", *_ENDINGS.values(), ".tgz"),
         read_options=ReadOptions,
         write_options=WriteOptions,
-        copy_options=({"lower_case": False}, {"fields": "given"}),
-        without_sidecar={"sidecar": "ignore"},
+        presets=Presets(
+            read_to_copy={"lower_case": False}, write_copies={"fields": "given"}, ignore_sidecar={"sidecar": "ignore"}
+        ),
         # Of webdataset, energon, wids, img2dataset:
         leftovers=r".*\.idx|\.nv-meta/.*|index\.json|\d+(?:\.parquet|_stats\.json)",
         interleaved="members",

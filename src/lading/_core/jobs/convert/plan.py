@@ -244,8 +244,8 @@ def as_members(
     dataset: Shards, target: AnyFormat, options: Mapping[str, Any] | None
 ) -> tuple[Mapping[str, Any], pa.Schema | None]:
     """Read the source as a copy needs it; return the options of writing, and the schema that tar members stand for."""
-    reading, writing = target.info.copy_options
-    dataset.read_with(reading)
+    writing = target.info.presets.write_copies
+    dataset.read_with(target.info.presets.read_to_copy)
     if target.info.fixed_schema:
         return {**writing, **(options or {})}, None
     members, dataset.members = dataset.members, None
@@ -261,7 +261,7 @@ def take_files_in(dataset: Shards, options: Mapping[str, Any] | None) -> Mapping
         options: the caller's options of reading, which come first.
     """
     fmt = get_format(dataset.format)
-    whole = fmt.info.whole_options
+    whole = fmt.info.presets.read_whole
     dataset.read_with(whole)
     return {**whole, **(options or {})}
 

@@ -184,7 +184,7 @@ def wrong_sidecar(reading: ShardReading, source: ShardFile) -> LadingError | Non
 
 def _of_sidecar(reading: ShardReading, source: ShardFile) -> Finding | None:
     """Return the finding that the sidecar of a sound shard is wrong, if so. Raises as `save_shard`."""
-    if not reading.format.info.without_sidecar:  # a format without sidecars
+    if not reading.format.info.presets.ignore_sidecar:  # a format without sidecars
         return None
     found = reading.format.checks(replace(source, index=None), reading.options_of(source), Level.QUICK)
     wrong = next((one for one in found if one.checked and one.error is not None), None)
@@ -203,7 +203,7 @@ def goes_on(reading: ShardReading, source: ShardFile, counts: Mapping[str, int])
 
 def without_sidecar(reading: ShardReading, source: ShardFile) -> ShardFile:
     """Return the shard with options that ignore its sidecar: the shard itself tells the same."""
-    return replace(source, options={**source.options, **reading.format.info.without_sidecar})
+    return replace(source, options={**source.options, **reading.format.info.presets.ignore_sidecar})
 
 
 class _Search:

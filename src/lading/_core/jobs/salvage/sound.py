@@ -30,8 +30,8 @@ def open_found(query: Query) -> tuple[FoundShards, Shards]:
     found = find_shards(query.source.names, query.stores, query.read)
     dataset = shards_of(found.listing, found.format, found.manifest, found.kept_shards, read=query.read)
     take_files_in(dataset, query.read.options)
-    if found.format.info.deep_options:  # as a deep verification does
-        dataset.read_with(found.format.info.deep_options)
+    if found.format.info.presets.read_deep:  # as a deep verification does
+        dataset.read_with(found.format.info.presets.read_deep)
     return found, dataset
 
 

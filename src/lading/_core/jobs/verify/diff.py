@@ -93,7 +93,7 @@ def diff(
         reporting_passes(b, report),
     ):
         for shards in (a, b):
-            shards.read_with(shards.fmt.info.whole_options)
+            shards.read_with(shards.fmt.info.presets.read_whole)
         chosen = first.samples_of(a), second.samples_of(b)
         parts = all_digests(a, chosen[0], report, keyed=True), all_digests(b, chosen[1], None, keyed=True)
         compare = _in_any_order if any_order else _in_order

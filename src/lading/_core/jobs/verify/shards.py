@@ -118,7 +118,7 @@ def begin_verify(dataset: Shards, *, depth: Depth, max_findings: int) -> Look:
 def look_at(dataset: Shards, stores: Stores, indexes: Indexes, depth: Depth, most: int) -> Look:
     """Return what `verify` does with each shard, by indexes that were read."""
     if depth >= Depth.DEEP:
-        dataset.read_with(get_format(dataset.format).info.deep_options)
+        dataset.read_with(get_format(dataset.format).info.presets.read_deep)
 
     def look(shards: Iterable[int], on_read: OnRead) -> Iterator[dict[str, Any]]:
         with ValueChecks() if depth is Depth.DECODE else nullcontext() as values:
