@@ -466,7 +466,7 @@ class FormatTests:
 
     def test_checks_find_nothing_in_a_written_shard(self, table: pa.Table, mapped: bool) -> None:
         written = write_shard(self.fmt, table, self.options)
-        assert [self.problems(written, level, mapped=mapped) for level in Level] == [[], [], []]
+        assert [self.problems(written, level, mapped=mapped) for level in Level] == [[]] * len(Level)
 
     def test_checks_of_a_damaged_shard_end_with_findings_or_an_error(self, mapped: bool) -> None:
         written = write_shard(self.fmt, self.small(), self.options)
