@@ -11,6 +11,7 @@ What is counted:
 - Comparisons of the view: `==` and `!=` between `view` and a text.
 - Methods of Format, with properties, and those that one class alone overrides. Fields of FormatInfo.
 - Wrappers: classes of readers and views that take another reader or view when they are made; so are range caches.
+- Pools of workers; loops over tasks, which begin in one process and may hand the rest over.
 - Tests that start processes outside of `make soak`: marks `mechanism`.
 - One-use helpers: private functions of a module that its code names once.
 
@@ -51,6 +52,8 @@ _PER_BATCH = ("align_table", "sample_firsts", "total_bytes")
 _NODE = ast.FunctionDef | ast.AsyncFunctionDef
 _STEPS = ("dataset", "steps")
 _FEATURES = ("features", "types")
+_POOLS = {"ExecutorPool", "Processes", "Workers"}
+"""Classes that give work to several processes, and take their answers."""
 _RANGE_CACHES = {"HashingWalk", "HeldRanges", "RangeReader", "RecentBytes"}
 """Classes that read a range, perhaps more, keep it and ask ahead, or keep what others read."""
 
@@ -109,7 +112,14 @@ def held(root: Path, source: Sequence[Module]) -> dict[str, int | list[str]]:
         "tests that start processes": mechanisms(root / "tests"),
         "wrappers of readers and views": wrappers(source),
         "range caches": len(_RANGE_CACHES & class_names(source)),
+        "pools of workers": len(_POOLS & class_names(source)),
+        "loops over tasks": sum(map(task_loops, source)),
     }
+
+
+def task_loops(module: Module) -> int:
+    """Count the places that ask whether the rest of the tasks is worth workers: each is a loop over tasks."""
+    return sum(ast.unparse(call.func).endswith(".is_worth_workers") for call in module.of(ast.Call))
 
 
 def class_names(source: Iterable[Module]) -> set[str]:

@@ -79,6 +79,7 @@ def vitals() -> ModuleType:
 def test_definitions(vitals: ModuleType, tmp_path: Path) -> None:
     files = {"formats/base": _BASE, "formats/mds/reader": _MDS, "jobs/job": _JOB, "dataset/steps/step": _STEP}
     files |= {"features/types": _FEATURE, "caches/columns": _FEATURE_CHECKS}
+    files["jobs/pool"] = "class ExecutorPool: ...\n\ndef loop(speed): return speed.is_worth_workers()\n"
     files["storage/range_reader"] = "class RangeReader: ...\nclass Other: ...\n"
     for name, text in {**files, "__init__": ""}.items():
         path = tmp_path / "src" / "lading" / f"{name}.py"
@@ -102,6 +103,8 @@ def test_definitions(vitals: ModuleType, tmp_path: Path) -> None:
         "tests that start processes": 1,
         "wrappers of readers and views": ["formats.mds.reader.MdsReader"],
         "range caches": 1,
+        "pools of workers": 1,
+        "loops over tasks": 1,
     }
     told = vitals.told(tmp_path, source)
     assert (told["functions with more than 8 parameters"], told["… outside the front door"]) == (1, 1)

@@ -29,9 +29,9 @@ def test_the_plan_is_what_the_conversion_takes(many: Path, tmp_path: Path, monke
     plan = plan_job(many, format="parquet", shard_size="300kb", workers=2, rate=1_000_000)
     tasks = list[bytes]()
 
-    def counted(payload: bytes) -> bytes:
-        tasks.append(payload)
-        return do_task(payload)
+    def counted(job: bytes, task: bytes) -> bytes:
+        tasks.append(task)
+        return do_task(job, task)
 
     monkeypatch.setattr("lading._core.jobs.engine.executors.do_task", counted)
     done = lading.convert(many, tmp_path / "out", format="parquet", shard_size="300kb", executor="threads")

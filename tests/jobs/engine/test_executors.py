@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -21,11 +22,10 @@ import pytest
 import lading
 from damage import break_header
 from lading._core.jobs.convert.tasks import Task
-from lading._core.jobs.engine import executors
 from lading._core.jobs.engine.executors import ExecutorPool
 from lading._core.jobs.engine.messages import decode_message, encode_message
-from lading._core.jobs.engine.pool import Order
 from lading._core.jobs.engine.progress import Progress, Tally
+from lading._core.jobs.engine.task import SentTask
 from lading._core.pipeline.cutting import ONE_SHARD
 from lading.errors import CorruptShard, StoreError, UsageError
 
@@ -205,9 +205,9 @@ def test_an_error_of_a_task_is_raised_once_with_its_place(kind: str, many: Path,
     assert leftovers(tmp_path) == []
 
 
-def order_of(task: Task) -> Order:
+def sent(task: Task) -> SentTask:
     """A task that is no task: its error comes back."""
-    return Order({"number": task.number, "folder": "/", "shards": [], "arranged": None})
+    return SentTask({"number": task.number, "folder": "/", "shards": [], "arranged": None})
 
 
 def some_tasks(count: int) -> list[Task]:
@@ -229,21 +229,21 @@ def test_the_first_error_and_an_interrupt_cancel_what_has_not_begun() -> None:
             futures.append(super().submit(call))
             return futures[-1]
 
-    def order(task: Task) -> Order:
+    def interrupted(task: Task) -> SentTask:
         if interrupts and task.number == 4:
             raise KeyboardInterrupt
-        return order_of(task)
+        return sent(task)
 
     for error in (EOFError, KeyboardInterrupt):
         begun.clear()
         futures.clear()
         interrupts = error is KeyboardInterrupt
         with Slow(1) as executor, ExecutorPool(executor, 5, 1, owned=False) as pool, pytest.raises(error):
-            list(pool.run({"conversion": ""}, some_tasks(50), order, lambda _: None))
+            list(pool.run({"conversion": ""}, some_tasks(50), interrupted, lambda _: None))
         assert len(begun) <= (1 if interrupts else 5)
 
 
-def test_one_slow_task_does_not_let_all_others_answer_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_slow_task_does_not_let_all_others_answer_before() -> None:
     told = list[int]()
 
     class AtOnce(Executor):
@@ -253,8 +253,8 @@ def test_one_slow_task_does_not_let_all_others_answer_before(monkeypatch: pytest
 
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
             del fn, kwargs
-            message, _ = decode_message(args[0])
-            told.append(message["task"]["number"])
+            message, _ = decode_message(args[1])
+            told.append(message["number"])
             future: Future[bytes] = Future()
             if self.first is None:
                 self.first = future
@@ -265,17 +265,19 @@ def test_one_slow_task_does_not_let_all_others_answer_before(monkeypatch: pytest
     def answer(number: int) -> bytes:
         return encode_message({"done": number, "tally": Tally().as_list(), "warnings": []})
 
-    def waiting(running: Collection[Future[bytes]], **how: Any) -> Any:
-        if running and not any(future.done() for future in running):
-            assert executor.first is not None, "it alone does not end by itself"
-            assert told == list(range(8))
-            executor.first.set_result(answer(0))
-        return wait(running, **how)
+    class Waiting(SimpleQueue[Any]):
+        """Where the pool hears of tasks; the first one ends when nothing else is to be heard."""
 
-    monkeypatch.setattr(executors, "wait", waiting)
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            if block and self.empty():
+                assert executor.first is not None, "it alone does not end by itself"
+                assert told == list(range(8))
+                executor.first.set_result(answer(0))
+            return super().get(block, timeout)
+
     executor = AtOnce()
-    with ExecutorPool(executor, 2, 1, owned=False) as pool:
-        done = [each["done"] for each in pool.run({"conversion": ""}, some_tasks(50), order_of, lambda _: None)]
+    with ExecutorPool(executor, 2, 1, owned=False, events=Waiting()) as pool:
+        done = [each["done"] for each in pool.run({"conversion": ""}, some_tasks(50), sent, lambda _: None)]
     assert done == told == list(range(50))
 
 

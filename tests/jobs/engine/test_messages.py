@@ -22,11 +22,13 @@ from lading._core.jobs.convert.plan import Plan
 from lading._core.jobs.convert.spec import Conversion, decode_schema, encode_schema
 from lading._core.jobs.engine.messages import (
     decode_error,
+    decode_message,
     encode_error,
+    encode_message,
     encode_warning,
-    read_message,
+    read_frame,
     repeat_warning,
-    write_message,
+    write_frame,
 )
 from lading.errors import CorruptShard, LadingError, StoreError, UsageError
 from lading.options import InterleavedOptions, WriteOptions
@@ -105,18 +107,21 @@ def test_references_cross_and_what_is_only_called_so_stays_what_it_is() -> None:
 def test_messages_and_tables_through_a_pipe() -> None:
     out, into = os.pipe()
     table = pa.table({"a": [1, 2], "b": pa.array([None, None], RefType())})
-    write_message(into, {"x": "ü\n"}, [None, table])
-    write_message(into, {"y": 1})
+    write_frame(into, {"x": "ü\n"}, b"", encode_message({"z": 2}, [None, table]))
+    write_frame(into, {"y": 1})
     os.write(into, b'{"cut": ')
     os.close(into)
     with os.fdopen(out, "rb") as pipe:
-        first = read_message(pipe)
+        first = read_frame(pipe)
         assert first is not None
         assert first[0] == {"x": "ü\n"}
-        assert first[1][0] is None
-        assert first[1][1].equals(table)
-        assert read_message(pipe) == ({"y": 1}, [])
-        assert read_message(pipe) is None
+        assert first[1][0] == b""
+        told, tables = decode_message(first[1][1])
+        assert told == {"z": 2}
+        assert tables[0] is None
+        assert tables[1].equals(table)
+        assert read_frame(pipe) == ({"y": 1}, [])
+        assert read_frame(pipe) is None
 
 
 PLAIN = Conversion("a", ReadPlan("samples"), WriteOptions(format="b"))

@@ -19,7 +19,8 @@ from damage import break_header
 from in_process import by_tasks
 from lading._core.dataset.shards import sample_digests
 from lading._core.features.types import Value
-from lading._core.jobs.engine import pool, progress, reading
+from lading._core.jobs.engine import progress, reading
+from lading._core.jobs.engine.executors import ExecutorPool, worker_programs
 from lading._core.jobs.engine.progress import Progress
 from lading._core.jobs.engine.threads import using_threads
 from lading._core.storage.memory import MemoryStore
@@ -243,14 +244,11 @@ def test_no_folder_for_temporary_files_is_an_error(docs: Path, monkeypatch: pyte
 def test_workers_take_no_more_threads_than_the_process_may(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    class Noting(pool.Workers):
-        """Workers, and how many threads each was told to use."""
+    def noting(count: int, *, lock: int | None, threads: int) -> ExecutorPool:
+        asked.append(threads)
+        return worker_programs(count, lock=lock, threads=threads)
 
-        def __init__(self, count: int, *, lock: int | None, threads: int) -> None:
-            asked.append(threads)
-            super().__init__(count, lock=lock, threads=threads)
-
-    monkeypatch.setattr(reading, "Workers", Noting)
+    monkeypatch.setattr(reading, "worker_programs", noting)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     with using_threads(1):
         lading.digest(sorted(map(str, docs.glob("*.tar"))), workers=2)

@@ -15,7 +15,7 @@ import lading
 from counted_files import CountedFiles
 from damage import break_header
 from lading._core.dataset.query import Query, open_shards
-from lading._core.jobs.engine import pool, reading
+from lading._core.jobs.engine import executors, progress, reading
 from lading._core.jobs.engine.read_task import ReadWorker
 from lading._core.jobs.engine.read_workers import ReadWorkers
 from lading._core.jobs.engine.reading import Reading
@@ -68,14 +68,14 @@ def test_all_of_them_find_the_same_in_any_executor(many: Path, tmp_path: Path, m
 def test_workers_that_are_far_ahead_wait_for_the_others(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, most = lading.digest(many, workers=1).to_json(), list[int]()
 
-    class Watched(pool.Workers):
+    class Watched(executors.ExecutorPool):
         def _has_room(self) -> bool:
             most.append(len(self._finished))
             return super()._has_room()
 
-    monkeypatch.setattr(pool, "_AHEAD", 0.5)  # so the answers of one of two are held back
-    monkeypatch.setattr(reading, "Workers", Watched)
-    monkeypatch.setattr(reading.Speed, "is_worth_workers", lambda _: True)
+    monkeypatch.setattr(executors, "_AHEAD", 0.5)  # so the answers of one of two are held back
+    monkeypatch.setattr(executors, "ExecutorPool", Watched)
+    monkeypatch.setattr(progress.Speed, "is_worth_workers", lambda _: True)
     assert lading.digest(many, workers=2).to_json() == expected
     assert most
     assert max(most) <= 2

@@ -11,19 +11,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lading._core.processes.pickled import ALONE
-from lading.errors import UsageError
+from lading.errors import CorruptShard, LadingError, StoreError, UsageError
 
-__all__ = ["how_it_ended", "start_program"]
+__all__ = ["Program", "died", "end_all", "how_it_ended"]
 
 
-def start_program(
-    module: str, *words: str, stdin: int, stdout: int | None, fds: Sequence[int] = (),
-    environment: Mapping[str, str] | None = None, advice: str = ALONE,
-) -> subprocess.Popen[bytes]:  # fmt: skip
-    """Start a module of lading as a process that finds the modules that this one finds.
+class Program:
+    """A module of lading that runs as a process: a worker of a job, or of a loader.
 
     Args:
         module: its name.
@@ -34,22 +31,76 @@ def start_program(
         environment: more variables.
         advice: what to do where no process can be started.
 
+    Attributes:
+        process: the process.
+
     Raises:
         UsageError: this Python does not know its own program.
     """
-    if not sys.executable:
-        raise UsageError("this Python cannot start worker processes: sys.executable is empty", advice=advice)
-    # The modules that this process finds, in the same order; `-P` keeps those of the current folder out otherwise.
-    path = [entry or os.getcwd() for entry in sys.path if os.pathsep not in entry]
-    return subprocess.Popen(  # noqa: S603 - the program of this Python itself
-        [sys.executable, "-P", "-m", module, *words],
-        bufsize=0,
-        stdin=stdin,
-        stdout=stdout,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **(environment or {})},
-        pass_fds=fds,
-        process_group=0,
-    )
+
+    def __init__(
+        self, module: str, *words: str, stdin: int, stdout: int | None, fds: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None, advice: str = ALONE,
+    ) -> None:  # fmt: skip
+        if not sys.executable:
+            raise UsageError("this Python cannot start worker processes: sys.executable is empty", advice=advice)
+        # The modules that this process finds, in the same order; `-P` keeps those of the current folder out otherwise.
+        path = [entry or os.getcwd() for entry in sys.path if os.pathsep not in entry]
+        self.process = subprocess.Popen(  # noqa: S603 - the program of this Python itself
+            [sys.executable, "-P", "-m", module, *words],
+            bufsize=0,
+            stdin=stdin,
+            stdout=stdout,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **(environment or {})},
+            pass_fds=fds,
+            process_group=0,
+        )
+
+    def is_alive(self) -> bool:
+        """Return whether the process has not ended."""
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        """End the process at once; an ended one stays as it is."""
+        self.process.kill()
+
+    def end(self) -> int:
+        """End the process, wait until it has ended, and return its status. Its pipes are closed."""
+        self.process.kill()  # without it, one that has closed its pipes alone would let this wait for ever
+        status = self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        return status
+
+
+def end_all(programs: Iterable[Program]) -> None:
+    """Kill processes, and wait until all of them have ended."""
+    programs = list(programs)
+    for program in programs:
+        program.kill()
+    for program in programs:
+        program.end()
+
+
+def died(name: str, status: int, *, file: str | None, expected: str | None, advice: str) -> LadingError:
+    """Return the error of a process that ended without a word.
+
+    Args:
+        name: of the process, for the message.
+        status: its exit status.
+        file: the files that it read.
+        expected: what was expected of it.
+        advice: what to do if memory ran out.
+    """
+    which = "a" if file is None else "the"
+    if status == -signal.SIGBUS:
+        return CorruptShard(
+            f"{which} file became shorter while {name} read it", file=file, expected=expected,
+            found=how_it_ended(status),
+            advice="Do not write to data that is being read; write a new file, and rename it.",
+        )  # fmt: skip
+    return StoreError(f"{name} died", file=file, expected=expected, found=how_it_ended(status), advice=advice)
 
 
 def how_it_ended(status: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lading._core.processes.child_process import leave_signals
 from lading._core.processes.pickled import to_bytes
-from lading._core.processes.program import how_it_ended, start_program
+from lading._core.processes.program import Program, how_it_ended
 from lading._core.secret_urls import Known
 from lading.errors import LadingError, StoreError
 
@@ -59,7 +59,7 @@ class _Program:
     def __init__(self) -> None:
         ours, its = socket.socketpair()
         with its:
-            self._process = start_program(__name__, stdin=its.fileno(), stdout=None, advice=FORKED)
+            self._program = Program(__name__, stdin=its.fileno(), stdout=None, advice=FORKED)
         self._connection = Connection(ours.detach())
         self._told = 0
 
@@ -77,8 +77,7 @@ class _Program:
     def end(self) -> int:
         """End it, whatever it does: it only reads. Return its status."""
         self._connection.close()
-        self._process.kill()
-        return self._process.wait()
+        return self._program.end()
 
 
 _lock = Lock()

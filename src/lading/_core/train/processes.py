@@ -24,10 +24,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from lading._core.processes.pickled import to_bytes
-from lading._core.processes.program import how_it_ended, start_program
+from lading._core.processes.program import Program, died, end_all
 from lading._core.processes.shared_files import receive_value, send_value
 from lading._core.train.ranks import cores_of_rank
-from lading.errors import CorruptShard, LadingError, StoreError, UsageError
+from lading.errors import LadingError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from lading._core.train.loader import Loader
@@ -41,7 +41,6 @@ _START_S: Final = 120.0
 """A worker imports what functions need, and opens the source."""
 _GRACE_S: Final = 5.0
 """A worker has the same timeout, and says what its functions are at; unless they hold Python's lock."""
-_SIGBUS: Final = -7
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +211,8 @@ def _end(workers: list[_Worker], owner: int) -> None:
     """Kill processes and wait until they have ended; a fork of their owner only forgets them."""
     for worker in workers:
         worker.socket.close()
-        if os.getpid() == owner:
-            worker.process.kill()
-    for worker in workers:
-        if os.getpid() == owner:
-            worker.process.wait()
+    if os.getpid() == owner:
+        end_all(worker.program for worker in workers)
 
 
 @dataclass(slots=True)
@@ -224,7 +220,7 @@ class _Worker:
     """One process."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    program: Program
     socket: socket.socket
     poll: select.poll = field(default_factory=select.poll)
     answers: bool = False
@@ -235,14 +231,14 @@ class _Worker:
         environment: Mapping[str, str] = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(threads)}
         try:
             with theirs:
-                process = start_program(
+                program = Program(
                     "lading._core.train.worker", str(theirs.fileno()), str(os.getpid()), stdin=subprocess.DEVNULL,
                     stdout=None, fds=(theirs.fileno(),), environment=environment, advice=ADVICE,
                 )  # fmt: skip
         except BaseException:
             ours.close()
             raise
-        made = cls(f"{name} (process {process.pid})", process, ours)
+        made = cls(f"{name} (process {program.process.pid})", program, ours)
         made.poll.register(ours, select.POLLIN)
         return made
 
@@ -259,7 +255,7 @@ class _Worker:
         """
         late = _GRACE_S if self.answers else _START_S
         until = inf if timeout_s is None else time.monotonic() + timeout_s + late
-        while not self.poll.poll(_LOOK_MS) and self.process.poll() is None:
+        while not self.poll.poll(_LOOK_MS) and self.program.is_alive():
             if time.monotonic() > until:
                 raise _WorkerError(StoreError(
                     f"{self.name} does not answer", expected=f"{what}, within {timeout_s:g} s", found="none",
@@ -278,17 +274,8 @@ class _Worker:
         return found
 
     def _died(self, what: str) -> LadingError:
-        self.process.kill()  # changes nothing where it has ended, and does not wait for ever where it has not
-        status = self.process.wait()
-        if status == _SIGBUS:
-            return CorruptShard(
-                f"a file became shorter while {self.name} read it", expected=what, found=how_it_ended(status),
-                advice="Do not write to data that is being read; write a new file, and rename it.",
-            )  # fmt: skip
-        return StoreError(
-            f"{self.name} died", expected=what, found=how_it_ended(status),
-            advice=f"If memory ran out, use fewer workers, smaller batches or less ahead_bytes. {ADVICE}",
-        )  # fmt: skip
+        advice = f"If memory ran out, use fewer workers, smaller batches or less ahead_bytes. {ADVICE}"
+        return died(self.name, self.program.end(), file=None, expected=what, advice=advice)
 
 
 class _WorkerError(Exception):

@@ -42,10 +42,11 @@ from lading._core.jobs.engine.journal import (
     telling_what_is_kept,
 )
 from lading._core.jobs.engine.journal_plan import JournalPlan, journal_plan
+from lading._core.jobs.engine.loop import LazyPool
 from lading._core.jobs.engine.progress import reporting_passes
 from lading._core.jobs.engine.reading import refuse_out_of_reach
 from lading._core.jobs.engine.results import Answer
-from lading._core.jobs.engine.run import LazyWorkerPool, Run, TaskPlace
+from lading._core.jobs.engine.run import Run, TaskPlace
 from lading._core.jobs.engine.threads import using_threads
 from lading._core.jobs.verify.digest import dataset_digest
 from lading._core.manifest.commit import Staging, can_resume, find_destination
@@ -287,7 +288,7 @@ class _Build:
     """
 
     staging: Staging | None
-    pool: LazyWorkerPool | None = None
+    pool: LazyPool | None = None
     journal: Journal | None = None
     plan: JournalPlan | None = None
     kept: Journal | None = None

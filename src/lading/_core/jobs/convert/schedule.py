@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
@@ -38,9 +37,9 @@ from lading._core.jobs.convert.tasks import (
     shard_sizes,
 )
 from lading._core.jobs.convert.trial import tried_rates, tried_ratio
-from lading._core.jobs.engine.executors import open_executor
-from lading._core.jobs.engine.pool import Workers
-from lading._core.jobs.engine.run import LazyWorkerPool, is_quick
+from lading._core.jobs.engine.executors import ExecutorPool, open_executor, worker_programs
+from lading._core.jobs.engine.loop import LazyPool
+from lading._core.jobs.engine.run import is_quick
 from lading._core.jobs.engine.threads import threads_each
 from lading._core.manifest.commit import Staging
 from lading._core.manifest.values import lookup
@@ -80,7 +79,7 @@ class Schedule:
     tasks: Sequence[Task]
     sizes: Sequence[int]
     staging: Staging | None = None
-    pool: LazyWorkerPool | None = None
+    pool: LazyPool | None = None
     arranged: Arranged | None = None
     chosen: ChosenSamples | None = None
     source_shards: int = 0
@@ -156,7 +155,7 @@ def start_workers(
     most_tasks: int,
     place: tuple[Store, str],
     staging: Staging | None,
-) -> tuple[Staging | None, LazyWorkerPool | None]:
+) -> tuple[Staging | None, LazyPool | None]:
     """The folder to build in and the workers, if there is work for several processes; no more than there are tasks."""
     write = job.write
     elsewhere = write.sharing.is_elsewhere
@@ -166,11 +165,17 @@ def start_workers(
     store, path = place
     staging = staging or Staging.begin(store, path, shared=False)
     held.callback(staging.drop)  # nothing is left to drop after the commit
-    start = partial(Workers, count, lock=staging.lock, threads=write.threads or threads_each(count))
-    pool = LazyWorkerPool(held, partial(open_executor, write.sharing, write.threads) if elsewhere else start)
+    lock, threads = staging.lock, write.threads or threads_each(count)
+
+    def start(_: int) -> ExecutorPool:
+        if elsewhere:
+            return open_executor(write.sharing, write.threads)
+        return worker_programs(count, lock=lock, threads=threads)
+
+    pool = LazyPool(held, start)
     slow = write.verify or job.looks_at_values
     if elsewhere or slow or not is_quick(shards, store, write.options or {}, sizes, count):
-        pool.begin()  # before the plan: what workers import takes as long as a look at a few GB
+        pool.begin(count)  # before the plan: what workers import takes as long as a look at a few GB
     return staging, pool
 
 

@@ -1,7 +1,7 @@
 """One task of a job as a function of bytes, `do_task`: any process does it, on any machine that sees the data.
 
-A worker process (`_core.jobs.engine.worker`) does tasks by `convert_task` as `do_task` does: the same task gives the
-same shards whoever does it.
+A worker process (`_core.jobs.engine.worker`) begins a job once, and does its tasks as `do_task` does: the same task
+gives the same shards whoever does it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,6 @@ from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
 from lading._core.jobs.convert.converter import Converter
 from lading._core.jobs.convert.spec import Conversion
-from lading._core.jobs.engine.failures import TASK
 from lading._core.jobs.engine.hosts import refuse_other_version, refuse_unseen
 from lading._core.jobs.engine.messages import (
     DIGESTS_NAME,
@@ -43,6 +42,7 @@ from lading._core.jobs.engine.messages import (
     encode_warning,
     plain_value,
 )
+from lading._core.jobs.engine.progress import Tally
 from lading._core.jobs.engine.records import write_record
 from lading._core.jobs.engine.threads import using_threads
 from lading._core.manifest.values import FOLDER, own_version
@@ -57,30 +57,33 @@ from lading._core.storage.background import Background
 from lading._core.storage.base import Store, write_file
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.stores import resolve
-from lading.errors import LadingError
 
-__all__ = ["Attempt", "convert_task", "do_task", "encode_task"]
+__all__ = ["Attempt", "begin_job", "convert_task", "do_task", "encode_job"]
+
+DoTask: TypeAlias = Callable[
+    [
+        Mapping[str, Any], Sequence[pa.Table | None], Background, Callable[[Tally], None],
+        Callable[[Mapping[str, Any]], None],
+    ],
+    None,
+]  # fmt: skip
 
 _TOKEN = secrets.token_hex(8)
 
 
-def encode_task(
-    job: Mapping[str, Any], task: Mapping[str, Any], tables: Sequence[pa.Table | None], threads: int
-) -> bytes:
-    """Return what `do_task` takes.
+def encode_job(job: Mapping[str, Any], threads: int) -> bytes:
+    """Return a job as `do_task` takes it.
 
     Args:
-        job: the conversion or the reading, as worker processes get it.
-        task: the task. Its paths are absolute: the process that does it may have another current folder.
-        tables: indexes of its shards.
-        threads: threads that the task may use in another process.
+        job: the conversion or the reading, under its name; a reading with the name of its run.
+        threads: threads that each task may use in another process.
     """
     sender = {"version": own_version(), "process": _this_process(), "host": platform.node()}
-    return encode_message({**job, "task": task, "threads": threads, "sender": sender}, tables)
+    return encode_message({**job, "threads": threads, "sender": sender})
 
 
-def do_task(payload: bytes) -> bytes:
-    """Do a task, and return its answer (`_core.jobs.engine.messages`).
+def do_task(job: bytes, task: bytes) -> bytes:
+    """Do a task of a job, and return its answer (`_core.jobs.engine.messages`).
 
     A task of a conversion writes its shards into a folder of this attempt. A task of a reading writes nothing.
 
@@ -91,14 +94,16 @@ def do_task(payload: bytes) -> bytes:
     """
     host, warned = platform.node(), list[dict[str, Any]]()
     try:
-        told, tables = decode_message(payload)
+        told, _ = decode_message(job)
         sender = told["sender"]
         refuse_other_version(sender["version"], sender["host"])
         if sender["process"] == _this_process():
-            answer = _done(told, tables)
+            answer = _done(told, task)
         else:
+            if "conversion" in told:
+                _refuse_unseen(decode_message(task)[0], sender["host"])
             with _HELPER.doing(told["threads"], warned):
-                answer = _done(told, tables)
+                answer = _done(told, task)
     except Exception as error:  # noqa: BLE001 - the sender raises it
         answer = {"error": encode_error(error)}
     return encode_message({**answer, "host": host, "warnings": warned})
@@ -109,73 +114,67 @@ def _this_process() -> str:
     return f"{_TOKEN}-{os.getpid()}"
 
 
-def _done(told: Mapping[str, Any], tables: Sequence[pa.Table | None]) -> dict[str, Any]:
+def _done(job: Mapping[str, Any], task: bytes) -> dict[str, Any]:
     """Do a task, and wait until its files are on disk; return its answer."""
     answer: dict[str, Any] = {}
-
-    def tell(**message: Any) -> None:
-        if "done" in message:
-            answer.update(message)
-
-    if "reading" in told:
-        from lading._core.jobs.engine.read_workers import (
-            READ_WORKERS,  # with all of a dataset: half as much again as a conversion
-        )
-
-        with READ_WORKERS.worker(told["run"], told["reading"]) as worker:
-            worker.do(tell, told["task"], tables)
-        return answer
-    sender = told["sender"]
-    if sender["process"] != _this_process():
-        _refuse_unseen(told["task"], sender["host"])
     closing = Background("lading-close")
     try:
-        convert_task(Conversion.decode(told["conversion"]), closing, tell, told["task"], tables)
+        begin_job(job)(*decode_message(task), closing, lambda _: None, answer.update)
         closing.wait()
     finally:
         closing.stop()
     return answer
 
 
+def begin_job(job: Mapping[str, Any]) -> DoTask:
+    """Return the function that does tasks of a job in this process.
+
+    It is called with a task and its tables; a `Background`, in which files may still close when it returns; a function
+    that is given counts on the way; and one that is given the answer, when all files are on disk.
+    """
+    if "reading" in job:
+        from lading._core.jobs.engine.read_workers import (
+            read_task,  # with all of a dataset: half as much again as a conversion
+        )
+
+        return partial(read_task, job["run"], job["reading"])
+    return partial(convert_task, Conversion.decode(job["conversion"]))
+
+
 def convert_task(
     spec: Conversion,
-    closing: Background,
-    tell: Callable[..., None],
     task: Mapping[str, Any],
     indexes: Sequence[pa.Table | None],
+    closing: Background,
+    on_tally: Callable[[Tally], None],
+    report: Callable[[Mapping[str, Any]], None],
 ) -> None:
     """Write the rows of a task's source shards as finished shards; report when they are on disk.
 
     They are in a folder of this attempt's own, which the report names: another attempt at the task has another one.
-    An error says the number of the task.
     """
-    with _naming(task):
-        stores = spec.stores
-        listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
-        fetcher = Fetcher(stores, mmap=False, limits=spec.limits)
-        dataset = planned_shards(listing, spec.source_format, spec.read, fetcher=fetcher, stores=stores)
-        dataset.bad.warns = False  # the other process does
-        for number, index in enumerate(indexes):
-            if index is not None:
-                dataset.indexes.give(number, index)
-        arranged, places = None, range(len(listing))
-        if task["arranged"] is not None:
-            arranged_in, first, stop = task["arranged"]
-            arranged, places = Arranged.opened(arranged_in, spec.view, uniting(dataset)), range(first, stop)
-
-        def progress() -> None:
-            tell(progress=task["number"], tally=converter.tally.as_list())
-
-        with dataset, Attempt(resolve(task["folder"], stores)[0], spec, task, closing) as attempt:
-            converter = Converter(
-                dataset, spec, arranged, write_ledger=attempt.write_ledger, on_digests=attempt.on_digests,
-                on_batch=progress, sizes=task["sizes"], **_kept(task, spec),
-            )  # fmt: skip
-            converter.copy(places, attempt.writer, [each and Stretch(**each) for each in task["stretches"]])
-            attempt.finish(
-                lambda answer: tell(**answer), reported=dict(dataset.counts), tally=converter.tally.as_list(),
-                outcomes=plain_value(converter.losses.to_json()), skipped=encode_skipped(dataset.bad.skipped),
-            )  # fmt: skip
+    stores = spec.stores
+    listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
+    fetcher = Fetcher(stores, mmap=False, limits=spec.limits)
+    dataset = planned_shards(listing, spec.source_format, spec.read, fetcher=fetcher, stores=stores)
+    dataset.bad.warns = False  # the other process does
+    for number, index in enumerate(indexes):
+        if index is not None:
+            dataset.indexes.give(number, index)
+    arranged, places = None, range(len(listing))
+    if task["arranged"] is not None:
+        arranged_in, first, stop = task["arranged"]
+        arranged, places = Arranged.opened(arranged_in, spec.view, uniting(dataset)), range(first, stop)
+    with dataset, Attempt(resolve(task["folder"], stores)[0], spec, task, closing) as attempt:
+        converter = Converter(
+            dataset, spec, arranged, write_ledger=attempt.write_ledger, on_digests=attempt.on_digests,
+            on_batch=lambda: on_tally(converter.tally), sizes=task["sizes"], **_kept(task, spec),
+        )  # fmt: skip
+        converter.copy(places, attempt.writer, [each and Stretch(**each) for each in task["stretches"]])
+        attempt.finish(
+            report, reported=dict(dataset.counts), tally=converter.tally.as_list(),
+            outcomes=plain_value(converter.losses.to_json()), skipped=encode_skipped(dataset.bad.skipped),
+        )  # fmt: skip
 
 
 def _kept(task: Mapping[str, Any], spec: Conversion) -> dict[str, Any]:
@@ -185,16 +184,6 @@ def _kept(task: Mapping[str, Any], spec: Conversion) -> dict[str, Any]:
     files, first_step, first_shard = task["spool"]
     spool = FunctionSpool(files=dict(files))
     return {"spools": spool.of_steps(spec.steps, first_step), "first_shard": first_shard}
-
-
-@contextmanager
-def _naming(task: Mapping[str, Any]) -> Iterator[None]:
-    """Let errors of the body say the number of a task."""
-    try:
-        yield
-    except LadingError as error:
-        vars(error).setdefault(TASK, task["number"])
-        raise
 
 
 class Attempt:

@@ -1,4 +1,4 @@
-"""Tasks of a conversion in any executor: threads, processes, Dask, Ray, or another `concurrent.futures.Executor`.
+"""Tasks of a job in any executor: worker programs, threads, Dask, Ray, or another `concurrent.futures.Executor`.
 
 A task and its answer are bytes (`_core.jobs.engine.do_task`), so an executor needs nothing but `submit`.
 """
@@ -8,32 +8,32 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Executor,
-    Future,
-    wait,
-)
+from concurrent.futures import BrokenExecutor, Executor, Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from lading._core.jobs.engine.dask_executor import DaskExecutor
-from lading._core.jobs.engine.do_task import do_task, encode_task
+from lading._core.jobs.engine.do_task import do_task, encode_job
 from lading._core.jobs.engine.failures import Failures
 from lading._core.jobs.engine.messages import decode_error, decode_message, repeat_warning
-from lading._core.jobs.engine.pool import RETRIES, Order, TaskType
+from lading._core.jobs.engine.programs import ProgramDied, WorkerPrograms
 from lading._core.jobs.engine.progress import Tally
 from lading._core.jobs.engine.ray_executor import RayExecutor
+from lading._core.jobs.engine.task import SentTask, TaskType
 from lading._core.jobs.engine.threads import threads_each
 from lading._core.storage.threads import Threads
 from lading.errors import LadingError, StoreError
 from lading.options import WorkerOptions
 
-__all__ = ["ExecutorPool", "open_executor"]
+__all__ = ["RETRIES", "ExecutorPool", "open_executor", "worker_programs"]
 
 _Result = TypeVar("_Result")
+_Events: TypeAlias = "SimpleQueue[Future[bytes] | Mapping[str, Any]]"
+
+RETRIES: Final = 3
+"""How often a task is tried again whose process died."""
 
 _IN_FLIGHT: Final = 64
 """Tasks that wait or run at once in an executor that does not say how many workers it has; at least, in a cluster:
@@ -52,17 +52,34 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One try at a task.
+    """One try at a task; each builds in another folder.
 
     Attributes:
-        payload: the task, as `do_task` takes it; each try builds in another folder.
-        order: the same, for errors.
+        job: the job, as `do_task` takes it.
+        sent: the task.
         retries: tries before this one.
     """
 
-    payload: bytes
-    order: Order
+    job: bytes
+    sent: SentTask
     retries: int = 0
+
+    @property
+    def task(self) -> bytes:
+        """The task, as `do_task` takes it."""
+        return self.sent.encode()
+
+
+def worker_programs(count: int, *, lock: int | None, threads: int) -> ExecutorPool:
+    """Start processes of lading's own, and return the pool of them.
+
+    Args:
+        count: number of processes.
+        lock: descriptor of a lock that they hold as long as they live.
+        threads: threads that each may use.
+    """
+    events: _Events = SimpleQueue()
+    return ExecutorPool(WorkerPrograms(count, lock, events.put), 2 * count, threads, owned=True, events=events)
 
 
 def open_executor(sharing: WorkerOptions, threads: int | None) -> ExecutorPool:
@@ -110,51 +127,56 @@ class _ThreadsExecutor(Executor):
 
 
 class ExecutorPool:
-    """Tasks in an executor. Leaving a `with` cancels those that have not begun, and waits for those that run.
+    """The tasks of a job in an executor, which has `submit`. Their results come in the order of the tasks.
+
+    Leaving a `with` cancels tasks that have not begun, and waits for those that run; those of processes of lading's own
+    end at once.
 
     Args:
         executor: does the tasks.
         in_flight: tasks that are submitted at once, at most.
         threads: threads that each may use in another process.
         owned: whether the executor ends with this pool.
+        events: tasks that have ended, and counts of those under way, for an executor that tells them.
     """
 
-    def __init__(self, executor: Executor, in_flight: int, threads: int, *, owned: bool) -> None:
+    def __init__(
+        self, executor: Executor, in_flight: int, threads: int, *, owned: bool, events: _Events | None = None
+    ) -> None:
         self._executor, self._in_flight, self._threads, self._owned = executor, in_flight, threads, owned
+        self._events: _Events = events or SimpleQueue()
         self._running: dict[Future[bytes], _Attempt] = {}
         self._finished: dict[int, Mapping[str, Any]] = {}
-        self._done = Tally()
+        self._done, self._under_way = Tally(), dict[int, Tally]()
         self._given_warnings: dict[str | tuple[str, type[Warning], int], int] = {}
 
     def run(
         self,
         job: Mapping[str, Any],
         tasks: Sequence[TaskType],
-        order: Callable[[TaskType], Order],
+        sent: Callable[[TaskType], SentTask],
         on_tally: Callable[[Tally], None],
         failures: Failures | None = None,
     ) -> Iterator[Mapping[str, Any]]:
         """Do the tasks; give the result of each in order, as soon as all results before it were given.
 
         Args:
-            job: the conversion, under its name.
-            tasks: its pieces.
-            order: makes the message of a task, when it is submitted.
-            on_tally: called with the counts of all finished tasks, whenever one ends.
+            job: the conversion or the reading, under its name.
+            tasks: pieces of the job.
+            sent: makes the message of a task, when it is submitted.
+            on_tally: called with the counts of all tasks, whenever one ends or tells its counts.
             failures: says which tasks may fail, and gets them; None lets none fail.
 
         Raises:
             LadingError: the first error of a task; StoreError if the process of one task died again and again.
         """
-        waiting, failures = deque(tasks), failures or Failures(0)
+        waiting, failures, encoded = deque(tasks), failures or Failures(0), encode_job(job, self._threads)
         for number in [task.number for task in tasks]:
             while number not in self._finished and number not in failures.found:
                 while waiting and self._has_room():
-                    made = order(waiting.popleft())
-                    self._submit(_Attempt(encode_task(job, made.message, made.tables, self._threads), made))
-                for future in wait(self._running, return_when=FIRST_COMPLETED).done:
-                    self._take(future, failures)
-                on_tally(self._done)
+                    self._submit(_Attempt(encoded, sent(waiting.popleft())))
+                self._take_next(failures)
+                on_tally(self._so_far())
             if number in self._finished:
                 yield self._finished.pop(number)
 
@@ -165,41 +187,66 @@ class ExecutorPool:
 
     def _submit(self, attempt: _Attempt) -> None:
         try:
-            future = self._executor.submit(do_task, attempt.payload)
+            future = self._executor.submit(do_task, attempt.job, attempt.task)
         except (BrokenExecutor, RuntimeError) as error:
             raise StoreError(
-                "the executor takes no more tasks", file=_files(attempt.order), found=_text(error),
+                "the executor takes no more tasks", file=attempt.sent.file, found=_text(error),
                 advice="An executor of processes that one death breaks is no good for long jobs: executor='processes' "
                 "starts another process." if isinstance(error, BrokenExecutor) else "It must be open until the end.",
             ) from error  # fmt: skip
         self._running[future] = attempt
+        future.add_done_callback(self._events.put)
+
+    def _take_next(self, failures: Failures) -> None:
+        """Wait for what happens next, and take it with all that has happened."""
+        event = self._events.get()
+        while True:
+            if isinstance(event, Future):
+                if event in self._running:  # or an earlier run of this executor was left
+                    self._take(event, failures)
+            else:
+                self._under_way[event["counted"]] = Tally(*event["tally"])
+            try:
+                event = self._events.get_nowait()
+            except Empty:
+                return
 
     def _take(self, future: Future[bytes], failures: Failures) -> None:
         """Take the answer of a task. Submit it again if its process died: errors of the task itself are answers."""
         attempt = self._running.pop(future)
+        self._under_way.pop(attempt.sent.number, None)
         try:
             data = future.result()
         except _CANNOT as error:
             raise StoreError(
-                "a worker cannot begin with a task", file=_files(attempt.order), found=_text(error),
+                "a worker cannot begin with a task", file=attempt.sent.file, found=_text(error),
                 advice="Every machine needs the same version of lading, and what it imports.",
             ) from error  # fmt: skip
         except Exception as error:
-            if attempt.retries == RETRIES:
+            if attempt.retries == RETRIES or (isinstance(error, ProgramDied) and error.is_final):
                 raise _lost(attempt, error) from error
             self._submit(replace(attempt, retries=attempt.retries + 1))
             return
-        answer, _ = decode_message(data)
+        self._take_answer(attempt, decode_message(data)[0], failures)
+
+    def _take_answer(self, attempt: _Attempt, answer: Mapping[str, Any], failures: Failures) -> None:
         for warning in answer["warnings"]:
             repeat_warning(warning, self._given_warnings)
         if "error" in answer:
             failed = decode_error(answer["error"])
-            failed.add_note(f"On the host {answer['host']}.")
-            if failures.try_again(attempt.order.message["number"], failed):
+            if "host" in answer:
+                failed.add_note(f"On the host {answer['host']}.")
+            if failures.try_again(attempt.sent.number, failed):
                 self._submit(attempt)
             return
         self._done.add(Tally(*answer["tally"]))
         self._finished[answer["done"]] = answer
+
+    def _so_far(self) -> Tally:
+        total = Tally()
+        for tally in (self._done, *self._under_way.values()):
+            total.add(tally)
+        return total
 
     def close(self) -> None:
         """Cancel what has not begun, and wait for what runs. Unfinished tasks are lost."""
@@ -221,14 +268,11 @@ class ExecutorPool:
 
 def _lost(attempt: _Attempt, error: BaseException) -> LadingError:
     """The error of a task that nobody could do."""
-    return StoreError(
-        f"a task was lost {RETRIES + 1} times", file=_files(attempt.order), found=_text(error), advice=_ADVICE
-    )  # fmt: skip
+    if isinstance(error, ProgramDied):
+        return error.error_of(attempt.sent)
+    lost = f"a task was lost {RETRIES + 1} times"
+    return StoreError(lost, file=attempt.sent.file, found=_text(error), advice=_ADVICE)
 
 
 def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:200]
-
-
-def _files(order: Order) -> str | None:
-    return " to ".join(dict.fromkeys(order.files)) or None

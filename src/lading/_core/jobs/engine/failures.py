@@ -8,10 +8,8 @@ from typing import Final
 from lading._core.units import count
 from lading.errors import DataError, FunctionError, LadingError
 
-__all__ = ["TASK", "Failures"]
+__all__ = ["Failures"]
 
-TASK: Final = "task"
-"""The attribute of an error that says the number of its task."""
 _SHOWN: Final = 10
 
 

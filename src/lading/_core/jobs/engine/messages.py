@@ -1,7 +1,7 @@
-"""Messages between the processes of a job: JSON lines over pipes, followed by Arrow tables.
+"""Messages between the processes of a job: lines of JSON, followed by bytes or by Arrow tables.
 
-A message is one line of JSON. Where its field `tables` lists sizes, tables of so many bytes (Arrow IPC streams) follow
-it.
+A frame is one line of JSON, and bodies of so many bytes as its field `bodies` lists. In a message, the bodies are
+tables (Arrow IPC streams).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ __all__ = [
     "encode_skipped",
     "encode_warning",
     "plain_value",
-    "read_message",
+    "read_frame",
     "repeat_warning",
-    "write_message",
+    "write_frame",
 ]
 
 DIGESTS_NAME = "digests"
@@ -48,37 +48,40 @@ DIGESTS_NAME = "digests"
 _MAX_INT = 1 << 63
 
 
-def write_message(fd: int, told: Mapping[str, Any], tables: Sequence[pa.Table | None] = ()) -> None:
-    """Write a message to a pipe, whole."""
-    data = memoryview(encode_message(told, tables))
+def write_frame(fd: int, told: Mapping[str, Any], *bodies: bytes) -> None:
+    """Write a line of JSON and the bytes behind it to a pipe, whole."""
+    data = memoryview(_frame(told, bodies))
     while data:
         data = data[os.write(fd, data) :]
 
 
-def encode_message(told: Mapping[str, Any], tables: Sequence[pa.Table | None] = ()) -> bytes:
-    """Return a message as bytes."""
-    bodies = [b"" if table is None else _ipc(table) for table in tables]
-    return b"".join([orjson.dumps({**told, "tables": [len(b) for b in bodies]}), b"\n", *bodies])
-
-
-def decode_message(data: bytes) -> tuple[dict[str, Any], list[pa.Table | None]]:
-    """Return the message and the tables that `encode_message` was given."""
-    message = read_message(io.BytesIO(data))
-    assert message is not None, "it is whole"
-    return message
-
-
-def read_message(pipe: BinaryIO) -> tuple[dict[str, Any], list[pa.Table | None]] | None:
-    """Return the next message and its tables; None at the end of the pipe, and for a message that is cut there."""
+def read_frame(pipe: BinaryIO) -> tuple[dict[str, Any], list[bytes]] | None:
+    """Return the next line and the bytes behind it; None at the end of the pipe, and for a frame that is cut there."""
     line = pipe.readline()
     if not line.endswith(b"\n"):
         return None
     told = orjson.loads(line)
-    sizes = told.pop("tables")
+    sizes = told.pop("bodies")
     bodies = [pipe.read(size) for size in sizes]
-    if any(len(body) != size for body, size in zip(bodies, sizes, strict=True)):
-        return None
+    whole = all(len(body) == size for body, size in zip(bodies, sizes, strict=True))
+    return (told, bodies) if whole else None
+
+
+def encode_message(told: Mapping[str, Any], tables: Sequence[pa.Table | None] = ()) -> bytes:
+    """Return a message as bytes: a frame whose bodies are tables."""
+    return _frame(told, [b"" if table is None else _ipc(table) for table in tables])
+
+
+def decode_message(data: bytes) -> tuple[dict[str, Any], list[pa.Table | None]]:
+    """Return the message and the tables that `encode_message` was given."""
+    frame = read_frame(io.BytesIO(data))
+    assert frame is not None, "it is whole"
+    told, bodies = frame
     return told, [with_refs(pa.ipc.open_stream(body).read_all()) if body else None for body in bodies]
+
+
+def _frame(told: Mapping[str, Any], bodies: Sequence[bytes]) -> bytes:
+    return b"".join([orjson.dumps({**told, "bodies": [len(body) for body in bodies]}), b"\n", *bodies])
 
 
 def _ipc(table: pa.Table) -> bytes:

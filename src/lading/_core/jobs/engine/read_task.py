@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
@@ -94,8 +93,8 @@ class ReadWorker:
                              advice="Do not write to the source while it is read.")  # fmt: skip
         self._look = reading.begin(self._dataset, **reading.settings)
 
-    def do(self, tell: Callable[..., None], task: Mapping[str, Any], _: Sequence[pa.Table | None]) -> None:
-        """Look at the shards of a task, and tell the results to the other process.
+    def do(self, task: Mapping[str, Any], on_tally: Callable[[Tally], None]) -> dict[str, Any]:
+        """Look at the shards of a task; return its answer, and give counts on the way.
 
         Digests go into the file that the task names, or into the answer where the task names none.
         """
@@ -110,7 +109,7 @@ class ReadWorker:
                 with store_errors(path), open(path, "ab") as file:
                     file.write(data)
             tally.add(Tally(0, samples, 0, size_bytes))
-            tell(progress=task["number"], tally=tally.as_list())
+            on_tally(tally)
 
         if path is not None:
             with store_errors(path), open(path, "wb"):
@@ -118,10 +117,10 @@ class ReadWorker:
         for one in self._look(task["shards"], on_read):
             found.append(plain_value(one))
             tally.shards += 1
-        tell(
-            done=task["number"], found=found, tally=tally.as_list(), skipped=encode_skipped(self._dataset.bad.skipped),
-            digests=base64.b64encode(digests).decode(),
-        )  # fmt: skip
+        return {
+            "done": task["number"], "found": found, "tally": tally.as_list(),
+            "skipped": encode_skipped(self._dataset.bad.skipped), "digests": base64.b64encode(digests).decode(),
+        }  # fmt: skip
 
     def close(self) -> None:
         """Close the dataset."""

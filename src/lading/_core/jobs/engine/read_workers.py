@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
+from typing import Any
 
+import pyarrow as pa
+
+from lading._core.jobs.engine.progress import Tally
 from lading._core.jobs.engine.read_task import ReadWorker
+from lading._core.storage.background import Background
 
-__all__ = ["READ_WORKERS", "ReadWorkers"]
+__all__ = ["READ_WORKERS", "ReadWorkers", "read_task"]
 
 _OTHER_RUNS = 3
 """How many runs of other processes keep their workers."""
@@ -86,5 +91,30 @@ def _close(workers: list[ReadWorker]) -> None:
 
 READ_WORKERS = ReadWorkers()
 """Those of this process."""
+
+
+def read_task(
+    run: str,
+    sent: str,
+    task: Mapping[str, Any],
+    tables: Sequence[pa.Table | None],  # noqa: ARG001 - a task of a conversion has indexes
+    closing: Background,  # noqa: ARG001 - a task of a conversion has files
+    on_tally: Callable[[Tally], None],
+    report: Callable[[Mapping[str, Any]], None],
+) -> None:
+    """Do a task of a reading (`engine.do_task`), and report its answer.
+
+    Args:
+        run: name of the run.
+        sent: the reading, as `Reading.encode` gives it.
+        task: the task.
+        tables: none.
+        closing: closes nothing.
+        on_tally: is given counts on the way.
+        report: is given the answer.
+    """
+    with READ_WORKERS.worker(run, sent) as worker:
+        report(worker.do(task, on_tally))
+
 
 os.register_at_fork(after_in_child=READ_WORKERS.forget)

@@ -19,12 +19,13 @@ from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.source.source import Listing
 from lading._core.formats.registry import is_installed
 from lading._core.jobs.convert.tasks import shard_sizes
-from lading._core.jobs.engine.executors import open_executor
+from lading._core.jobs.engine.executors import ExecutorPool, open_executor, worker_programs
+from lading._core.jobs.engine.loop import LazyPool, do_tasks
 from lading._core.jobs.engine.messages import decode_skipped
-from lading._core.jobs.engine.pool import Crew, Order, Workers
-from lading._core.jobs.engine.progress import OnProgress, Progress, Speed, Tally
+from lading._core.jobs.engine.progress import OnProgress, Progress, Tally
 from lading._core.jobs.engine.read_task import DIGEST_BYTES, Look, SentReading, listing_checksum, open_again
 from lading._core.jobs.engine.read_workers import READ_WORKERS
+from lading._core.jobs.engine.task import SentTask
 from lading._core.jobs.engine.threads import threads_each
 from lading._core.processes.pickled import encode_value
 from lading._core.storage.base import store_errors
@@ -125,87 +126,102 @@ def look_at_shards(
     if elsewhere:
         _refuse_here_alone(dataset, reading)
     count = 0 if elsewhere else _processes(dataset, reading)
-    tally = Tally()
+    shares = elsewhere or count > 1
+    tasks = _tasks(listing or dataset.listing, dataset.stores, shards) if shares else [_Task(0, shards, 0)]
+    with ExitStack() as held:
+        work = _Work(dataset, look, reading, len(shards), on_digests, on_progress)
 
-    def tell(total: Tally) -> None:
-        if on_progress is not None:
-            on_progress(Progress(total.shards, len(shards), total.samples, total.payload_bytes))
+        def start(left: int) -> ExecutorPool:
+            if elsewhere:
+                return open_executor(reading.sharing, None)
+            work.folder = held.enter_context(temporary_folder())
+            processes = min(count, left)
+            # Fewer threads than cores, set for this process, were meant for all of the job.
+            return worker_programs(processes, lock=None, threads=min(threads_each(processes), pa.cpu_count()))
 
-    def on_read(digests: NDArray[np.uint8], samples: int, size_bytes: int) -> None:
-        on_digests(digests)
-        tally.add(Tally(0, samples, 0, size_bytes))
-        tell(tally)
-
-    shares, sized = elsewhere or count > 1, listing or dataset.listing
-    tasks = _tasks(sized, dataset.stores, shards) if shares else [_Task(0, shards, 0)]
-    speed = Speed(sum(task.source_bytes for task in tasks))
-    begun = 0
-
-    def mine() -> Iterator[int]:
-        """Shards for this process: all, or those of tasks before it was found that workers are worth it."""
-        nonlocal begun
-        for task in tasks:
-            if elsewhere or (len(tasks) - begun > 1 and speed.is_worth_workers()):
-                return
-            begun += 1
-            yield from task.shards
-            speed.add(task.source_bytes)
-
-    for found in look(mine(), on_read):
-        tally.shards += 1
-        tell(tally)
-        yield found
-    if begun < len(tasks):
-        with closing(_shared(count, dataset, reading, tasks[begun:], tally, on_digests, tell)) as rest:
-            yield from rest
+        workers = LazyPool(held, start) if shares else None
+        if workers is not None and elsewhere and tasks:
+            workers.begin(len(tasks))
+        answers = held.enter_context(closing(do_tasks(work, tasks, workers)))
+        for answer in answers:
+            yield from answer["found"]
 
 
-def _shared(
-    count: int,
-    dataset: Shards,
-    reading: Reading,
-    tasks: Sequence[_Task],
-    before: Tally,
-    on_digests: Callable[[NDArray[np.uint8]], None],
-    tell: Callable[[Tally], None],
-) -> Generator[dict[str, Any]]:
-    """The same by this number of worker processes, or by an executor.
+class _Work:
+    """How shards are looked at: by this process one after the other, and by others task by task.
 
-    Workers leave digests in files: those of tiny samples are too many for memory. An executor may be on machines that
-    share no folder with this one, so digests are in its answers: 16 bytes a sample, of some tasks at once.
+    Args:
+        dataset: the source, open.
+        look: what is done with its shards here.
+        reading: how workers begin the same.
+        total: number of shards.
+        on_digests: called with digests of samples, in order.
+        on_progress: called after every batch and shard.
+
+    Attributes:
+        folder: where workers leave digests: those of tiny samples are too many for memory. None for an executor, which
+            may be on machines that share no folder with this one: digests are in its answers, 16 bytes a sample, of
+            some tasks at once.
     """
 
-    def order(task: _Task) -> Order:
-        place = None if folder is None else f"{folder}/{task.number}"
-        told = {"number": task.number, "shards": list(task.shards), "digests": place}
-        return Order(told, files=(dataset.path(task.shards[0]), dataset.path(task.shards[-1])))
+    def __init__(
+        self,
+        dataset: Shards,
+        look: Look,
+        reading: Reading,
+        total: int,
+        on_digests: Callable[[NDArray[np.uint8]], None],
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._dataset, self._look, self._reading, self._total = dataset, look, reading, total
+        self._on_digests, self._on_progress = on_digests, on_progress
+        self._tally = Tally()
+        self.folder: str | None = None
 
-    def tell_all(tally: Tally) -> None:
-        total = Tally(*before.as_list())
-        total.add(tally)
-        tell(total)
+    def here(self, tasks: Iterator[_Task]) -> Iterator[dict[str, Any]]:
+        """Look at the shards of tasks; give what is found of each shard, once its digests were handed over."""
+        for found in self._look((shard for task in tasks for shard in task.shards), self._on_read):
+            self._tally.shards += 1
+            self._tell(self._tally)
+            yield {"found": [found]}
 
-    with ExitStack() as held:
-        folder = held.enter_context(temporary_folder()) if count else None
-        run = held.enter_context(READ_WORKERS.run())
-        crew = held.enter_context(_crew(min(count, len(tasks)), reading.sharing))
-        for told in crew.run({"reading": reading.encode(dataset), "run": run}, tasks, order, tell_all):
-            for number, skipped in decode_skipped(told["skipped"]).items():
-                dataset.bad.add(number, skipped)
-            if folder is None:
-                on_digests(np.frombuffer(base64.b64decode(told["digests"]), np.uint8).reshape(-1, DIGEST_BYTES))
-            else:
-                for digests in _taken_out(f"{folder}/{told['done']}"):
-                    on_digests(digests)
-            yield from told["found"]
+    def by(self, pool: ExecutorPool, tasks: Sequence[_Task]) -> Iterator[Mapping[str, Any]]:
+        """Have workers look at the shards of tasks."""
+        dataset, before, folder = self._dataset, self._tally, self.folder
+
+        def sent(task: _Task) -> SentTask:
+            place = None if folder is None else f"{folder}/{task.number}"
+            told = {"number": task.number, "shards": list(task.shards), "digests": place}
+            return SentTask(told, files=(dataset.path(task.shards[0]), dataset.path(task.shards[-1])))
+
+        def tell(tally: Tally) -> None:
+            total = Tally(*before.as_list())
+            total.add(tally)
+            self._tell(total)
+
+        with READ_WORKERS.run() as run:
+            for answer in pool.run({"reading": self._reading.encode(dataset), "run": run}, tasks, sent, tell):
+                for number, skipped in decode_skipped(answer["skipped"]).items():
+                    dataset.bad.add(number, skipped)
+                for digests in _digests_of(answer, folder):
+                    self._on_digests(digests)
+                yield answer
+
+    def _on_read(self, digests: NDArray[np.uint8], samples: int, size_bytes: int) -> None:
+        self._on_digests(digests)
+        self._tally.add(Tally(0, samples, 0, size_bytes))
+        self._tell(self._tally)
+
+    def _tell(self, total: Tally) -> None:
+        if self._on_progress is not None:
+            self._on_progress(Progress(total.shards, self._total, total.samples, total.payload_bytes))
 
 
-def _crew(count: int, sharing: WorkerOptions) -> Crew:
-    """Return so many worker processes, or the executor where they are none."""
-    if not count:
-        return open_executor(sharing, None)
-    # Fewer threads than cores, set for this process, were meant for all of the job.
-    return Workers(count, lock=None, threads=min(threads_each(count), pa.cpu_count()))
+def _digests_of(answer: Mapping[str, Any], folder: str | None) -> Iterator[NDArray[np.uint8]]:
+    """Give the digests that a task found: those of its file, or of its answer."""
+    if folder is not None:
+        return _taken_out(f"{folder}/{answer['done']}")
+    return iter([np.frombuffer(base64.b64decode(answer["digests"]), np.uint8).reshape(-1, DIGEST_BYTES)])
 
 
 def _taken_out(path: str) -> Iterator[NDArray[np.uint8]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
 from lading._core.codecs import sniff_wrap
@@ -23,13 +24,15 @@ from lading._core.jobs.convert.converter import Converter
 from lading._core.jobs.convert.spec import Conversion
 from lading._core.jobs.convert.tasks import Task
 from lading._core.jobs.engine.do_task import Attempt
+from lading._core.jobs.engine.executors import ExecutorPool
 from lading._core.jobs.engine.failures import Failures
 from lading._core.jobs.engine.journal import Journal
+from lading._core.jobs.engine.loop import LazyPool, do_tasks
 from lading._core.jobs.engine.messages import encode_skipped, plain_value
-from lading._core.jobs.engine.pool import Crew, Order
-from lading._core.jobs.engine.progress import OnProgress, Progress, Speed, Tally
+from lading._core.jobs.engine.progress import OnProgress, Progress, Tally
 from lading._core.jobs.engine.records import record_path
 from lading._core.jobs.engine.results import Answer, Results
+from lading._core.jobs.engine.task import SentTask
 from lading._core.pipeline.repeated_keys import RepeatedKeys
 from lading._core.storage.background import Background
 from lading._core.storage.base import Sink, Store, native_path
@@ -38,7 +41,7 @@ from lading._core.storage.stores import is_local
 from lading._core.units import count
 from lading.errors import LadingError, StoreError
 
-__all__ = ["LazyWorkerPool", "Run", "TaskPlace", "is_quick"]
+__all__ = ["Run", "TaskPlace", "is_quick"]
 
 _Take: TypeAlias = Callable[[Task, Answer], None]
 
@@ -57,26 +60,6 @@ def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], sizes: S
             wrap = sniff_wrap(read_head(source.store, source.path))
             return not is_remote(store) and not is_remote(source.store) and not wrap
     return True
-
-
-class LazyWorkerPool:
-    """Workers that start when the job needs them.
-
-    Args:
-        held: ends the workers when it closes.
-        start: starts them.
-
-    Attributes:
-        workers: the workers; None before they start.
-    """
-
-    def __init__(self, held: ExitStack, start: Callable[[], Crew]) -> None:
-        self.workers: Crew | None = None
-        self._held, self._start = held, start
-
-    def begin(self) -> None:
-        """Start the workers."""
-        self.workers = self._held.enter_context(self._start())
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +138,7 @@ class Run:
                 keys.add(batch.rows.column(KEY))
         self._refuse_absent_fields()
 
-    def into(self, writer: DatasetWriter, store: Store, pool: LazyWorkerPool | None) -> None:
+    def into(self, writer: DatasetWriter, store: Store, pool: LazyPool | None) -> None:
         """Do the tasks in this process, or in workers once these have started. Tasks that the journal has, are done.
 
         Workers start when the time of the first tasks shows that the remaining tasks are worth the wait.
@@ -170,7 +153,7 @@ class Run:
         self._refuse_absent_fields()
 
     def some_into(
-        self, place: TaskPlace, pool: LazyWorkerPool | None, rank: int, ranks: int, take: Callable[[Answer], None]
+        self, place: TaskPlace, pool: LazyPool | None, rank: int, ranks: int, take: Callable[[Answer], None]
     ) -> None:
         """Do the tasks of a rank that the journal lacks; `take` gets the answer of each task of the rank."""
         mine = [task for task in self._tasks if task.number % ranks == rank]
@@ -180,7 +163,7 @@ class Run:
         if not self.tally.samples:
             refuse_absent_fields(self._dataset, self._spec.steps, self.losses)
 
-    def _by_attempts(self, tasks: Sequence[Task], place: TaskPlace, pool: LazyWorkerPool | None, take: _Take) -> None:
+    def _by_attempts(self, tasks: Sequence[Task], place: TaskPlace, pool: LazyPool | None, take: _Take) -> None:
         """Do each task in a folder of its own. Their results are taken in the order of the tasks."""
         done = {task.number: place.journal.done[task.number] for task in tasks if task.number in place.journal.done}
         results = _InOrder(tasks, done, take)
@@ -189,32 +172,47 @@ class Run:
         self._shared = bool(done)
         results.take()
         left = [task for task in tasks if task.number not in done]
-        speed = Speed(sum(task.source_bytes for task in left))
-        closing = Background("lading-close")
-        try:
-            for number, task in enumerate(left):
-                if pool is not None and pool.workers is None and speed.is_worth_workers():
-                    pool.begin()
-                if pool is not None and pool.workers is not None:
-                    closing.wait()
-                    self._by(pool.workers, left[number:], results, place)
-                    break
-                self._try(task, place, closing, results.add)
+        with closing(do_tasks(_Attempts(self, place), left, pool)) as answers:
+            for answer in answers:
+                results.add(answer)
                 results.take()
-                speed.add(task.source_bytes)
-            closing.wait()
-        finally:
-            closing.stop()
-        results.take()
         self._failures.raise_all()
         results.refuse_missing()
 
-    def _try(self, task: Task, place: TaskPlace, closing: Background, report: Callable[[Answer], None]) -> None:
+    def here(self, tasks: Iterator[Task], place: TaskPlace) -> Iterator[Answer]:
+        """Do tasks in this process; files of one close while the next one begins."""
+        behind, found = Background("lading-close"), SimpleQueue[Answer]()
+        try:
+            for task in tasks:
+                self._try(task, place, behind, found.put)
+                yield from _taken_from(found)
+            behind.wait()
+        finally:
+            behind.stop()
+        yield from _taken_from(found)
+
+    def by(self, pool: ExecutorPool, tasks: Sequence[Task], place: TaskPlace) -> Iterator[Answer]:
+        """Have workers do tasks. They end before anything that failed is deleted."""
+        before, self._shared = self.tally, True
+
+        def on_tally(tally: Tally) -> None:
+            self._add_to(before, tally)
+            self._report_progress()
+
+        if is_local(place.store):  # machines that do not see it, say so
+            os.makedirs(native_path(place.folder), exist_ok=True)
+        if self._spool is not None and any(step.is_spooled for step in self._spec.steps):
+            self._spooled = self._spool.save()
+        with pool:
+            job = {"conversion": self._spec.encode()}
+            yield from pool.run(job, tasks, partial(self.sent, place.folder), on_tally, self._failures)
+
+    def _try(self, task: Task, place: TaskPlace, behind: Background, report: Callable[[Answer], None]) -> None:
         """Do a task in this process; if it fails, once more, unless tasks may not fail."""
         before, tally = Counter(self._dataset.counts), self.tally.as_list()
         for _ in range(2):
             try:
-                self._attempt(task, place, closing, report)
+                self._attempt(task, place, behind, report)
             except LadingError as error:
                 self._dataset.counts.clear()
                 self._dataset.counts.update(before)
@@ -224,11 +222,11 @@ class Run:
             else:
                 break
 
-    def _attempt(self, task: Task, place: TaskPlace, closing: Background, report: Callable[[Answer], None]) -> None:
+    def _attempt(self, task: Task, place: TaskPlace, behind: Background, report: Callable[[Answer], None]) -> None:
         """Do a task in this process, with the shards that are open here."""
         dataset, converter = self._dataset, self._converter
         before, tally = Counter(dataset.counts), Tally(*self.tally.as_list())
-        with Attempt(place.store, self._spec, self._order(place.folder, task).message, closing) as attempt:
+        with Attempt(place.store, self._spec, self.sent(place.folder, task).message, behind) as attempt:
             converter.begin_task(attempt.write_ledger, attempt.on_digests)
             self._on_tally = lambda: self._add_to(tally, converter.tally)
             converter.copy(range(task.first, task.stop), attempt.writer, task.stretches)
@@ -246,31 +244,12 @@ class Run:
         self.tally = Tally(*before.as_list())
         self.tally.add(more)
 
-    def _by(self, crew: Crew, tasks: Sequence[Task], results: _InOrder, place: TaskPlace) -> None:
-        """Have workers do tasks. They end before anything that failed is deleted."""
-        before, self._shared = self.tally, True
-
-        def on_tally(tally: Tally) -> None:
-            self._add_to(before, tally)
-            self._report_progress()
-
-        if is_local(place.store):  # machines that do not see it, say so
-            os.makedirs(native_path(place.folder), exist_ok=True)
-        if self._spool is not None and any(step.is_spooled for step in self._spec.steps):
-            self._spooled = self._spool.save()
-        with crew:
-            orders = partial(self._order, place.folder)
-            job = {"conversion": self._spec.encode()}
-            for message in crew.run(job, tasks, orders, on_tally, self._failures):
-                results.add(message)
-                results.take()
-
     def _adopt(self, writer: DatasetWriter, store: Store, task: Task, answer: Answer) -> None:
         """Take the result of a task into the dataset."""
         first, dataset = 0 if self._arranged is not None else task.first, self._dataset
         Results(dataset.counts, dataset.bad, self.losses, self.digest, self._ledger).take(writer, store, answer, first)
 
-    def _order(self, tasks: str, task: Task) -> Order:
+    def sent(self, tasks: str, task: Task) -> SentTask:
         """Return the message of a task to a worker, which adds a token of the attempt to the folder's name."""
         assert self._journal is not None, "else nobody else does tasks"
         arranged, first, stop = self._arranged, task.first, task.stop
@@ -289,7 +268,7 @@ class Run:
             "arranged": None if arranged is None else [arranged.folder, task.first, task.stop],
         }
         indexes = [self._dataset.indexes.held(number) for number in range(first, stop) if arranged is None]
-        return Order(message, indexes, (self._dataset.path(first), self._dataset.path(stop - 1)))
+        return SentTask(message, indexes, (self._dataset.path(first), self._dataset.path(stop - 1)))
 
     def _kept_in(self, task: Task) -> tuple[list[tuple[int, str]], int, int] | None:
         """The files in which a worker finds what functions made, the place of its first step, and its first shard."""
@@ -308,8 +287,31 @@ class Run:
             self._on_progress(Progress(shards, total, done.samples, done.payload_bytes))
 
 
+@dataclass(frozen=True, slots=True)
+class _Attempts:
+    """The tasks of a run, each done in a folder of its own."""
+
+    run: Run
+    place: TaskPlace
+
+    def here(self, tasks: Iterator[Task]) -> Iterator[Answer]:
+        """Do tasks in this process."""
+        return self.run.here(tasks, self.place)
+
+    def by(self, pool: ExecutorPool, tasks: Sequence[Task]) -> Iterator[Answer]:
+        """Have workers do tasks."""
+        return self.run.by(pool, tasks, self.place)
+
+
+def _taken_from(answers: SimpleQueue[Answer]) -> Iterator[Answer]:
+    """Give what is there."""
+    with suppress(Empty):
+        while True:
+            yield answers.get_nowait()
+
+
 class _InOrder:
-    """Results of tasks, as they come; taken in the order of the tasks. Threads may add."""
+    """Results of tasks, as they come; taken in the order of the tasks."""
 
     def __init__(self, tasks: Sequence[Task], done: Mapping[int, Answer], take: _Take) -> None:
         self._found, self._waiting, self._take, self._total = dict(done), deque(tasks), take, len(tasks)
