@@ -44,10 +44,9 @@ import object_server
 from processes import children
 
 _COMMAND = """
-from lading._core.jobs.engine import run
 from lading._core.jobs.convert import schedule
 from lading._core.jobs.convert import tasks
-tasks.ALONE_BYTES = schedule.ALONE_BYTES = run._QUICK_BYTES = 0  # several tasks and workers, however small the source
+tasks.ALONE_BYTES = schedule.ALONE_BYTES = schedule._QUICK_BYTES = 0  # several tasks and workers, always
 from lading._core.cli import run as command
 command()
 """

@@ -25,8 +25,7 @@ from typing import Any
 
 import lading
 from kill_jobs import Attempts, Place, make_source
-from lading._core.jobs.convert import tasks
-from lading._core.jobs.engine import run
+from lading._core.jobs.convert import schedule, tasks
 from lading._core.storage.stores import Stores
 
 _CORES = 1
@@ -43,7 +42,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", help="where to work; by default, a temporary folder")
     args = parser.parse_args()
-    tasks.ALONE_BYTES = run._QUICK_BYTES = 0  # noqa: SLF001 - several tasks and workers, however small the source is
+    tasks.ALONE_BYTES = schedule._QUICK_BYTES = 0  # noqa: SLF001 - several tasks and workers, however small the source is
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         os.environ.update(HOME=folder, RAY_AUTH_MODE="disabled", LADING_CACHE=f"{folder}/cache")
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

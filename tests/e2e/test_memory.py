@@ -31,8 +31,8 @@ COUNT, SIZE = 4000, 100_000
 
 CONVERT = """
 import resource, sys, lading
-from lading._core.jobs.engine import run
-run._QUICK_BYTES = 0  # workers, if they are asked for, however little there is
+from lading._core.jobs.convert import schedule
+schedule._QUICK_BYTES = 0  # workers, if they are asked for, however little there is
 lading.convert(sys.argv[1], sys.argv[2], format=sys.argv[3], max_batch_bytes=int(sys.argv[4]), shard_size="100mb",
                workers=int(sys.argv[5]))
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6)
@@ -110,7 +110,7 @@ JOB = """
 import sys, lading
 from lading._core.dataset.shards import sample_digests
 from lading._core.jobs.verify import digest
-from lading._core.jobs.engine import run
+from lading._core.jobs.convert import schedule
 from lading._core.jobs.salvage import salvage
 from lading._core.jobs.salvage import shard as salvage_shard
 from lading._core.jobs.verify import verify

@@ -170,7 +170,7 @@ def test_flatten_and_cast_name_file_and_row(name: str, sources: Callable[[str, b
 def test_conversions_name_file_and_row(
     name: str, workers: int, sources: Callable[[str, bool], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lading._core.jobs.engine.run._QUICK_BYTES", 0)
+    monkeypatch.setattr("lading._core.jobs.convert.schedule._QUICK_BYTES", 0)
     source = sources(name, True)
     for i, made in enumerate((
         lading.open(source).where("json.lang == 'l3'"),

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading._core.jobs.engine import run
+from lading._core.jobs.convert import run
+from lading._core.jobs.convert.run import Run
 from lading._core.jobs.engine.do_task import do_task, encode_job
 from lading._core.jobs.engine.executors import ExecutorPool
 from lading._core.jobs.engine.messages import decode_error, decode_message, encode_message
-from lading._core.jobs.engine.run import Run
 from lading.errors import UsageError
 
 ELSEWHERE = """
@@ -43,7 +43,7 @@ def payload(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Payl
     def taken(self: Run, crew: ExecutorPool, tasks: Any, *_: Any) -> None:
         (tmp_path / "built" / "tasks").mkdir(parents=True)
         task = self.sent(str(tmp_path / "built" / "tasks"), tasks[0])
-        raise _Taken(encode_job({"conversion": self._spec.encode()}, 1), task.encode())
+        raise _Taken(encode_job({"conversion": self.spec.encode()}, 1), task.encode())
 
     def warning(sample: dict[str, Any]) -> dict[str, Any]:
         warnings.warn("a look at each", stacklevel=1)

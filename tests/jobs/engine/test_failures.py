@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import lading
+from lading._core.jobs.convert.run import _InOrder
 from lading._core.jobs.convert.tasks import Task
 from lading._core.jobs.engine.messages import DIGESTS_NAME
 from lading._core.jobs.engine.progress import Progress
-from lading._core.jobs.engine.run import _InOrder
 from lading._core.pipeline.cutting import ONE_SHARD
 from lading._core.storage.base import Sink
 from lading._core.storage.local import LocalStore

@@ -18,7 +18,8 @@ import lading
 from damage import break_header
 from in_process import by_tasks
 from lading._core.formats import registry
-from lading._core.jobs.engine import progress, run
+from lading._core.jobs.convert import schedule
+from lading._core.jobs.engine import progress
 from lading._core.jobs.engine.progress import Progress
 from lading._core.storage.local import LocalStore
 from lading._core.storage.staging import sweep_stale
@@ -104,7 +105,7 @@ def test_progress_is_the_sum_of_all_workers(many: dict[str, Path], tmp_path: Pat
 def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth(
     target: str, worth_s: float, most: int, many: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_QUICK_BYTES", 1 << 40)
+    monkeypatch.setattr(schedule, "_QUICK_BYTES", 1 << 40)
     monkeypatch.setattr(progress, "_WORTH_S", worth_s)
     ledger = {n: tmp_path / f"ledger{n}" for n in (1, 2)}
     watch = Watch()
@@ -124,7 +125,7 @@ def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth
 def test_workers_for_what_takes_long_are_begun_at_once(
     heavy: str, many: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_QUICK_BYTES", 1 << 40)
+    monkeypatch.setattr(schedule, "_QUICK_BYTES", 1 << 40)
     source = many["webdataset"]
     options: dict[str, Any] = {
         "where": {"where": "position >= 0"}, "verify": {"verify": True},
@@ -258,8 +259,8 @@ def test_a_task_whose_worker_is_killed_is_tried_again_and_named_at_last(deaths: 
 
 CONVERT = """
 import sys, lading
-from lading._core.jobs.engine import run
-run._QUICK_BYTES = 0  # workers at once, as `workers_for_little` has it for this process
+from lading._core.jobs.convert import schedule
+schedule._QUICK_BYTES = 0  # workers at once, as `workers_for_little` has it for this process
 lading.convert(sys.argv[1], sys.argv[2], format="webdataset", workers=2, overwrite=True, max_batch_bytes="16mb")
 """
 

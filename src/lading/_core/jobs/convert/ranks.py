@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lading._core.dataset.shards.shards import Shards
 from lading._core.jobs.convert.schedule import Schedule
-from lading._core.jobs.convert.spec import Conversion, encode_schema
+from lading._core.jobs.convert.spec import encode_schema
 from lading._core.jobs.engine.journal import FINISH_NAME, Journal, open_journal
 from lading._core.jobs.engine.journal_plan import journal_plan
 from lading._core.manifest.builds import rank_builds_of
@@ -111,7 +111,6 @@ def refuse_for_ranks(write: WriteOptions, *, is_one_file: bool, counts_keys: boo
 def begin_rank(
     place: tuple[Store, str],
     shards: Shards,
-    spec: Conversion,
     schedule: Schedule,
     ranks: int,
     told: Mapping[str, Any],
@@ -121,15 +120,14 @@ def begin_rank(
     Args:
         place: store and path of the destination.
         shards: the source.
-        spec: the conversion, settled.
-        schedule: its tasks.
+        schedule: the conversion, settled, and its tasks.
         ranks: number of ranks.
         told: what `lading.finish` needs to know besides, as JSON-able values and schemas.
 
     Raises:
         UsageError: one process does such a conversion; or an option cannot be kept.
     """
-    store, path = place
+    (store, path), spec = place, schedule.spec
     plan = journal_plan(shards, spec, schedule.tasks, schedule.steps)
     if not schedule.apart:
         raise UsageError("one process does this conversion", file=path, advice="Leave out --rank.")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from lading._core.arrow.rebatch import HELD_BATCHES
+from lading._core.codecs import sniff_wrap
 from lading._core.dataset.order.arranged import Arranged
 from lading._core.dataset.order.chosen import ChosenSamples, split_at_list
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.shards.stretches import may_be_cut, refuse_same_ids, stretches_of
+from lading._core.dataset.source.source import read_head
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.column_steps import Select
 from lading._core.dataset.steps.sequence import names_behind
@@ -23,6 +26,7 @@ from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
 from lading._core.jobs.convert.conversion_job import ConversionJob
 from lading._core.jobs.convert.converter import Converter
+from lading._core.jobs.convert.open_job import OpenJob
 from lading._core.jobs.convert.settle import settled
 from lading._core.jobs.convert.spec import Conversion
 from lading._core.jobs.convert.tasks import (
@@ -39,13 +43,13 @@ from lading._core.jobs.convert.tasks import (
 from lading._core.jobs.convert.trial import tried_rates, tried_ratio
 from lading._core.jobs.engine.executors import ExecutorPool, open_executor, worker_programs
 from lading._core.jobs.engine.loop import LazyPool
-from lading._core.jobs.engine.run import is_quick
 from lading._core.jobs.engine.threads import threads_each
 from lading._core.manifest.commit import Staging
 from lading._core.manifest.values import lookup
 from lading._core.pipeline.cutting import ONE_SHARD, Cut
 from lading._core.pipeline.shard_kind import ShardKind
-from lading._core.storage.base import Sink, Store
+from lading._core.storage.base import Store
+from lading._core.storage.concurrent import is_remote
 from lading._core.units import count, parse_bytes
 from lading.errors import UsageError
 from lading.options import WriteOptions
@@ -54,6 +58,9 @@ __all__ = ["Schedule", "make_schedule", "planned_pieces", "planned_tasks", "star
 
 _PIECES_OF_SHARD = 64
 """Pieces of a source for a shard of the output, so that tasks fit whole shards."""
+_QUICK_BYTES = 2 << 30
+"""Source bytes for each worker, below which one process has moved them all before several have begun: on the machine
+measured, two workers and one are even at 4 GB."""
 _LOOKED_UP = 1 << 16
 """Numbers of samples whose shards are looked up at once."""
 
@@ -93,30 +100,23 @@ class Schedule:
         return (*before, *self.spec.steps)
 
 
-def make_schedule(
-    job: ConversionJob,
-    shards: Shards,
-    held: ExitStack,
-    place: tuple[Store, str],
-    ledger: Sink | None,
-    staging: Staging | None = None,
-    *,
-    alone: bool,
-    spool: FunctionSpool,
-) -> Schedule:
-    """Plan a conversion into one file (`alone`) or into shards; put samples in their new order, where it has one.
+def make_schedule(opened: OpenJob, spool: FunctionSpool) -> Schedule:
+    """Plan a conversion into one file or into shards; put samples in their new order, where it has one.
 
-    The ledger, if there is one, gets lines of the rows that are left out before the new order is known. `staging` is
-    the place to build in, if there is one already. The spool takes what functions make.
+    The ledger, if there is one, gets lines of the rows that are left out before the new order is known. The spool takes
+    what functions make.
     """
+    job, shards, ledger, alone = opened.job, opened.shards, opened.ledger, opened.to.is_file
     before, behind = split_at_list(job.steps)
     sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
     apart = not alone and _is_apart(job, behind)
     # A job that goes on finds the place where it builds by its plan.
     shares = apart and job.write.shares and not job.write.goes_on
+    staging, pool = opened.to.whole, None
     if not before:
         pieces = planned_pieces(job, shards, sizes, alone=alone)
-        staging, pool = start_workers(job, shards, held, sizes, len(pieces), place, staging) if shares else (None, None)
+        if shares:
+            staging, pool = start_workers(opened, sizes, len(pieces), staging)
         spec = settled(job, shards, spool)
         tasks = _numbered(planned_tasks(shards, spec, sizes, pieces, spool, alone=alone), shards, spec, None)
         return Schedule(spec, tasks, sizes, staging, pool, apart=apart, spool=spool)
@@ -125,10 +125,13 @@ def make_schedule(
     whole = settled(job, shards, spool)
     write_ledger = None if ledger is None else lambda lines: ledger.write([lines])
     chosen = ChosenSamples(shards, before, write_ledger=write_ledger, spool=spool)
-    spec, arranged, source_shards = _arranged(whole, chosen, shards, held, to_file=apart and job.write.shares)
+    spec, arranged, source_shards = _arranged(
+        whole, chosen, shards, opened.held, to_file=apart and job.write.shares
+    )  # fmt: skip
     tasks = _numbered(_arranged_tasks(shards, whole, spec, arranged, spool, alone=alone), shards, spec, arranged)
-    parts = [task.source_bytes for task in tasks]
-    staging, pool = start_workers(job, shards, held, parts, len(parts), place, staging) if shares else (None, None)
+    if shares:
+        parts = [task.source_bytes for task in tasks]
+        staging, pool = start_workers(opened, parts, len(parts), staging)
     return Schedule(spec, tasks, sizes, staging, pool, arranged, chosen, source_shards, apart, spool)
 
 
@@ -148,22 +151,22 @@ def _is_apart(job: ConversionJob, behind: Sequence[Step]) -> bool:
 
 
 def start_workers(
-    job: ConversionJob,
-    shards: Shards,
-    held: ExitStack,
-    sizes: Sequence[int],
-    most_tasks: int,
-    place: tuple[Store, str],
-    staging: Staging | None,
+    opened: OpenJob, sizes: Sequence[int], most_tasks: int, staging: Staging | None
 ) -> tuple[Staging | None, LazyPool | None]:
-    """The folder to build in and the workers, if there is work for several processes; no more than there are tasks."""
-    write = job.write
+    """The folder to build in and the workers, if there is work for several processes; no more than there are tasks.
+
+    Args:
+        opened: the conversion.
+        sizes: bytes of the parts of the source that are left.
+        most_tasks: tasks, at most.
+        staging: the folder, if there is one already.
+    """
+    write, to, held = opened.write, opened.to, opened.held
     elsewhere = write.sharing.is_elsewhere
     count = min(threads_each(1) if write.workers == 1 else write.workers, most_tasks)
     if count <= 1 and not elsewhere:
-        return None, None
-    store, path = place
-    staging = staging or Staging.begin(store, path, shared=False)
+        return staging, None
+    staging = staging or Staging.begin(to.store, to.path, shared=False)
     held.callback(staging.drop)  # nothing is left to drop after the commit
     lock, threads = staging.lock, write.threads or threads_each(count)
 
@@ -173,10 +176,22 @@ def start_workers(
         return worker_programs(count, lock=lock, threads=threads)
 
     pool = LazyPool(held, start)
-    slow = write.verify or job.looks_at_values
-    if elsewhere or slow or not is_quick(shards, store, write.options or {}, sizes, count):
+    slow = write.verify or opened.job.looks_at_values
+    if elsewhere or slow or not is_quick(opened.shards, to.store, write.options or {}, sizes, count):
         pool.begin(count)  # before the plan: what workers import takes as long as a look at a few GB
     return staging, pool
+
+
+def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], sizes: Sequence[int], workers: int) -> bool:
+    """Whether one process is faster than several: the data are small, local, and only copied."""
+    if sum(sizes) >= _QUICK_BYTES * workers or options.get("compression") is not None:
+        return False
+    for number in range(len(dataset.listing)):
+        with dataset.bad.skipping(number, dataset.path(number)):
+            source = dataset.source(number)
+            wrap = sniff_wrap(read_head(source.store, source.path))
+            return not is_remote(store) and not is_remote(source.store) and not wrap
+    return True
 
 
 def _arranged(

@@ -9,19 +9,15 @@ from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from lading._core.codecs import sniff_wrap
 from lading._core.content.digests import DatasetDigest
-from lading._core.dataset.order.arranged import Arranged
-from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.source import read_head
-from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.dataset.values.absent_fields import refuse_absent_fields
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.features.items import KEY
 from lading._core.jobs.convert.converter import Converter
-from lading._core.jobs.convert.spec import Conversion
+from lading._core.jobs.convert.open_job import OpenJob
+from lading._core.jobs.convert.schedule import Schedule
 from lading._core.jobs.convert.tasks import Task
 from lading._core.jobs.engine.do_task import Attempt
 from lading._core.jobs.engine.executors import ExecutorPool
@@ -29,41 +25,24 @@ from lading._core.jobs.engine.failures import Failures
 from lading._core.jobs.engine.journal import Journal
 from lading._core.jobs.engine.loop import LazyPool, do_tasks
 from lading._core.jobs.engine.messages import encode_skipped, plain_value
-from lading._core.jobs.engine.progress import OnProgress, Progress, Tally
+from lading._core.jobs.engine.progress import Progress, Tally
 from lading._core.jobs.engine.records import record_path
 from lading._core.jobs.engine.results import Answer, Results
 from lading._core.jobs.engine.task import SentTask
 from lading._core.pipeline.repeated_keys import RepeatedKeys
 from lading._core.storage.background import Background
-from lading._core.storage.base import Sink, Store, native_path
-from lading._core.storage.concurrent import is_remote
+from lading._core.storage.base import Store, native_path
 from lading._core.storage.stores import is_local
 from lading._core.units import count
 from lading.errors import LadingError, StoreError
 
-__all__ = ["Run", "TaskPlace", "is_quick"]
+__all__ = ["Run"]
 
 _Take: TypeAlias = Callable[[Task, Answer], None]
 
-_QUICK_BYTES = 2 << 30
-"""Source bytes for each worker, below which one process has moved them all before several have begun: on the machine
-measured, two workers and one are even at 4 GB."""
-
-
-def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], sizes: Sequence[int], workers: int) -> bool:
-    """Whether one process is faster than several: the data are small, local, and only copied."""
-    if sum(sizes) >= _QUICK_BYTES * workers or options.get("compression") is not None:
-        return False
-    for number in range(len(dataset.listing)):
-        with dataset.bad.skipping(number, dataset.path(number)):
-            source = dataset.source(number)
-            wrap = sniff_wrap(read_head(source.store, source.path))
-            return not is_remote(store) and not is_remote(source.store) and not wrap
-    return True
-
 
 @dataclass(frozen=True, slots=True)
-class TaskPlace:
+class _TaskPlace:
     """Where tasks are done.
 
     Attributes:
@@ -81,64 +60,52 @@ class Run:
     """Does the tasks of a conversion, in this process or in workers.
 
     Args:
-        dataset: the source.
-        spec: the conversion.
-        tasks: its pieces.
-        digest: takes content digests of the samples; None takes none.
-        ledger: file of the rows that are lost; None where none is kept.
-        on_progress: called after every batch.
-        arranged: the samples in another order than that of the source; tasks are ranges of places then.
+        opened: the conversion.
+        schedule: its plan.
         journal: where finished tasks are recorded, if any process may do the tasks in any order.
-        spool: what functions made when the job was planned.
-        first_step: place of the first step of the conversion among those of the spool.
 
     Attributes:
+        schedule: the plan.
+        spec: the conversion as every process does it.
         tally: counts of the rows that were converted.
         losses: rows that were left out or changed.
         digest: content digest of the samples in order; None if the conversion takes none.
+        keys: keys of the samples, where equal ones are counted.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - one value a decision of the job; a value object would only move them
-        self,
-        dataset: Shards,
-        spec: Conversion,
-        tasks: Sequence[Task],
-        digest: DatasetDigest | None,
-        ledger: Sink | None,
-        on_progress: OnProgress | None,
-        sizes: Sequence[int] = (),
-        arranged: Arranged | None = None,
-        journal: Journal | None = None,
-        spool: FunctionSpool | None = None,
-        first_step: int = 0,
-    ) -> None:
-        self._sizes, self._arranged, self._journal = sizes, arranged, journal
-        self._dataset, self._spec, self._tasks, self._on_progress = dataset, spec, tasks, on_progress
-        self._ledger, self.digest, self._shared = ledger, digest, False
+    def __init__(self, opened: OpenJob, schedule: Schedule, journal: Journal | None) -> None:
+        self.schedule, self.spec, self.keys = schedule, schedule.spec, RepeatedKeys()
+        self._sizes, self._arranged, self._journal = schedule.sizes, schedule.arranged, journal
+        self._dataset, self._tasks, self._on_progress = opened.shards, schedule.tasks, opened.job.on_progress
+        self._ledger, self._store, self._shared = opened.ledger, opened.to.store, False
+        self.digest = digest = DatasetDigest() if self.spec.digests else None
+        self._spool, self._first_step = schedule.spool, len(schedule.steps) - len(self.spec.steps)
+        self._spooled = dict[int, str]()
+        ledger = opened.ledger
         self._converter = Converter(
-            dataset, spec, arranged, write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
-            on_digests=None if digest is None else digest.update, on_batch=self._on_batch,
-            sizes=sizes, spools=() if spool is None else spool.of_steps(spec.steps, first_step),
+            self._dataset, self.spec, self._arranged,
+            write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
+            on_digests=None if digest is None else digest.update, on_batch=self._on_batch, sizes=self._sizes,
+            spools=self._spool.of_steps(self.spec.steps, self._first_step),
         )  # fmt: skip
-        self._spool, self._first_step, self._spooled = spool, first_step, dict[int, str]()
         self.tally, self.losses = self._converter.tally, self._converter.losses
         self._on_tally: Callable[[], None] = lambda: None
-        self._failures = Failures(spec.write.max_failures)
+        self._failures = Failures(self.spec.write.max_failures)
 
     @property
     def unmatched(self) -> Counter[str]:
         """Rows of joined tables for which there was no sample, where this process has read all samples."""
         return Counter() if self._shared else self._converter.transform.unmatched
 
-    def look(self, keys: RepeatedKeys | None = None) -> None:
-        """Read the rows, and write nothing. `keys` gets the keys of the samples."""
+    def look(self, *, counts_keys: bool) -> None:
+        """Read the rows, and write nothing. The keys of the samples are counted if that is asked for."""
         count = len(self._dataset.listing) if self._arranged is None else self._arranged.count
         for batch in self._converter.rows(range(count)):
-            if keys is not None and KEY in batch.schema.names:
-                keys.add(batch.rows.column(KEY))
+            if counts_keys and KEY in batch.schema.names:
+                self.keys.add(batch.rows.column(KEY))
         self._refuse_absent_fields()
 
-    def into(self, writer: DatasetWriter, store: Store, pool: LazyPool | None) -> None:
+    def into(self, writer: DatasetWriter, pool: LazyPool | None) -> None:
         """Do the tasks in this process, or in workers once these have started. Tasks that the journal has, are done.
 
         Workers start when the time of the first tasks shows that the remaining tasks are worth the wait.
@@ -148,22 +115,24 @@ class Run:
                 writer.end_part(task.cut, task.first_row)
                 self._converter.copy(range(task.first, task.stop), writer.part, task.stretches)
         else:
-            place = TaskPlace(self._journal, writer.tasks, store)
-            self._by_attempts(self._tasks, place, pool, partial(self._adopt, writer, store))
+            place = _TaskPlace(self._journal, writer.tasks, self._store)
+            self._by_attempts(self._tasks, place, pool, partial(self._adopt, writer))
         self._refuse_absent_fields()
 
     def some_into(
-        self, place: TaskPlace, pool: LazyPool | None, rank: int, ranks: int, take: Callable[[Answer], None]
+        self, folder: str, pool: LazyPool | None, rank: int, ranks: int, take: Callable[[Answer], None]
     ) -> None:
-        """Do the tasks of a rank that the journal lacks; `take` gets the answer of each task of the rank."""
+        """Do the tasks of a rank that the journal lacks, in a folder; `take` gets the answers of all its tasks."""
+        assert self._journal is not None, "ranks share it"
+        place = _TaskPlace(self._journal, folder, self._store)
         mine = [task for task in self._tasks if task.number % ranks == rank]
         self._by_attempts(mine, place, pool, lambda _, answer: take(answer))
 
     def _refuse_absent_fields(self) -> None:
         if not self.tally.samples:
-            refuse_absent_fields(self._dataset, self._spec.steps, self.losses)
+            refuse_absent_fields(self._dataset, self.spec.steps, self.losses)
 
-    def _by_attempts(self, tasks: Sequence[Task], place: TaskPlace, pool: LazyPool | None, take: _Take) -> None:
+    def _by_attempts(self, tasks: Sequence[Task], place: _TaskPlace, pool: LazyPool | None, take: _Take) -> None:
         """Do each task in a folder of its own. Their results are taken in the order of the tasks."""
         done = {task.number: place.journal.done[task.number] for task in tasks if task.number in place.journal.done}
         results = _InOrder(tasks, done, take)
@@ -179,7 +148,7 @@ class Run:
         self._failures.raise_all()
         results.refuse_missing()
 
-    def here(self, tasks: Iterator[Task], place: TaskPlace) -> Iterator[Answer]:
+    def here(self, tasks: Iterator[Task], place: _TaskPlace) -> Iterator[Answer]:
         """Do tasks in this process; files of one close while the next one begins."""
         behind, found = Background("lading-close"), SimpleQueue[Answer]()
         try:
@@ -191,7 +160,7 @@ class Run:
             behind.stop()
         yield from _taken_from(found)
 
-    def by(self, pool: ExecutorPool, tasks: Sequence[Task], place: TaskPlace) -> Iterator[Answer]:
+    def by(self, pool: ExecutorPool, tasks: Sequence[Task], place: _TaskPlace) -> Iterator[Answer]:
         """Have workers do tasks. They end before anything that failed is deleted."""
         before, self._shared = self.tally, True
 
@@ -201,13 +170,13 @@ class Run:
 
         if is_local(place.store):  # machines that do not see it, say so
             os.makedirs(native_path(place.folder), exist_ok=True)
-        if self._spool is not None and any(step.is_spooled for step in self._spec.steps):
+        if any(step.is_spooled for step in self.spec.steps):
             self._spooled = self._spool.save()
         with pool:
-            job = {"conversion": self._spec.encode()}
+            job = {"conversion": self.spec.encode()}
             yield from pool.run(job, tasks, partial(self.sent, place.folder), on_tally, self._failures)
 
-    def _try(self, task: Task, place: TaskPlace, behind: Background, report: Callable[[Answer], None]) -> None:
+    def _try(self, task: Task, place: _TaskPlace, behind: Background, report: Callable[[Answer], None]) -> None:
         """Do a task in this process; if it fails, once more, unless tasks may not fail."""
         before, tally = Counter(self._dataset.counts), self.tally.as_list()
         for _ in range(2):
@@ -222,11 +191,11 @@ class Run:
             else:
                 break
 
-    def _attempt(self, task: Task, place: TaskPlace, behind: Background, report: Callable[[Answer], None]) -> None:
+    def _attempt(self, task: Task, place: _TaskPlace, behind: Background, report: Callable[[Answer], None]) -> None:
         """Do a task in this process, with the shards that are open here."""
         dataset, converter = self._dataset, self._converter
         before, tally = Counter(dataset.counts), Tally(*self.tally.as_list())
-        with Attempt(place.store, self._spec, self.sent(place.folder, task).message, behind) as attempt:
+        with Attempt(place.store, self.spec, self.sent(place.folder, task).message, behind) as attempt:
             converter.begin_task(attempt.write_ledger, attempt.on_digests)
             self._on_tally = lambda: self._add_to(tally, converter.tally)
             converter.copy(range(task.first, task.stop), attempt.writer, task.stretches)
@@ -244,10 +213,11 @@ class Run:
         self.tally = Tally(*before.as_list())
         self.tally.add(more)
 
-    def _adopt(self, writer: DatasetWriter, store: Store, task: Task, answer: Answer) -> None:
+    def _adopt(self, writer: DatasetWriter, task: Task, answer: Answer) -> None:
         """Take the result of a task into the dataset."""
         first, dataset = 0 if self._arranged is not None else task.first, self._dataset
-        Results(dataset.counts, dataset.bad, self.losses, self.digest, self._ledger).take(writer, store, answer, first)
+        results = Results(dataset.counts, dataset.bad, self.losses, self.digest, self._ledger)
+        results.take(writer, self._store, answer, first)
 
     def sent(self, tasks: str, task: Task) -> SentTask:
         """Return the message of a task to a worker, which adds a token of the attempt to the folder's name."""
@@ -292,7 +262,7 @@ class _Attempts:
     """The tasks of a run, each done in a folder of its own."""
 
     run: Run
-    place: TaskPlace
+    place: _TaskPlace
 
     def here(self, tasks: Iterator[Task]) -> Iterator[Answer]:
         """Do tasks in this process."""
