@@ -505,7 +505,7 @@ def test_values_that_look_like_headers_take_no_long_time(hurt: bytes, tmp_path: 
     begun = time.process_time()
     salvage(tmp_path / "a.tar", tmp_path / "out", view="samples")
     assert time.process_time() - begun < 2
-    assert {"a", "d"} <= {*keys(tmp_path / "out")} <= {*"abcd"}
+    assert {"a"} <= {*keys(tmp_path / "out")} <= {*"abcd"}
 
 
 def test_a_compressed_tar_that_ends_between_members_may_lack_some(tmp_path: Path) -> None:
@@ -1306,17 +1306,18 @@ def test_of_mds_samples_of_one_size_none_is_kept_at_a_place_that_is_not_its_own(
 
 
 @pytest.mark.soak
-def test_random_damage_to_two_places_of_a_tar_leaves_the_samples_between(tmp_path: Path) -> None:
-    body = tar_of(*pairs(*(f"{n:03d}" for n in range(100))))
-    chance = random.Random(7)
+def test_random_damage_to_two_places_of_a_tar_costs_the_samples_next_to_it(tmp_path: Path) -> None:
+    members = pairs(*(f"{n:03d}" for n in range(100)))
+    body, chance = tar_of(*members), random.Random(7)
     for _ in range(10):
         low, high = sorted(chance.sample(range(len(body) - 2048), 2))
         (tmp_path / "a.tar").write_bytes(damaged(damaged(body, high, "cut"), low, "flipped"))
         salvage(tmp_path / "a.tar", tmp_path / "out", overwrite=True)
-        size = len(body) // 100
-        whole = {f"{n:03d}" for n in range(100) if not any(n * size - 2 * size < at < n * size + 2 * size
-                                                           for at in (low, high))}  # fmt: skip
-        assert whole - {"099", "000"} <= {*keys(tmp_path / "out")}
+        with lading.open(tmp_path / "out") as dataset:
+            found = {f"{sample['__key__']}.{name}": sample[name]
+                     for sample in dataset.samples(raw=True) for name in ("txt", "bin")}  # fmt: skip
+        assert len(found.items() - dict(members).items()) <= 1  # changed bytes inside a value stay
+        assert len(found) >= 2 * 96
 
 
 def test_rows_of_fixed_size_in_a_hole_are_lost(tmp_path: Path) -> None:
@@ -1356,17 +1357,14 @@ def test_a_sample_that_is_all_that_is_left_of_a_tar_is_no_example_of_itself(tmp_
 
 @pytest.mark.soak
 @pytest.mark.parametrize("torn", [False, True])
-def test_where_all_tars_are_damaged_a_manifest_tells_what_a_sample_has(torn: bool, tmp_path: Path) -> None:
+def test_the_only_sample_of_a_damaged_tar_is_next_to_the_damage(torn: bool, tmp_path: Path) -> None:
     lone(tmp_path / "in")
     lading.convert(tmp_path / "in", tmp_path / "all", format="webdataset", shard_size=1, checksums="none")
     for tar in (tmp_path / "all").glob("*.tar"):
         body = tar.read_bytes()
         tar.write_bytes(body[: 13 * 512 + 200] if torn else body + b"x" * 2000)
-    if torn:
-        with pytest.raises(DataError, match="no sample could be saved"):
-            salvage(tmp_path / "all", tmp_path / "out")
-    else:
-        assert salvage(tmp_path / "all", tmp_path / "out").samples == 4
+    with pytest.raises(DataError, match="no sample could be saved"):  # the last sample is next to the damage
+        salvage(tmp_path / "all", tmp_path / "out")
 
 
 @pytest.mark.parametrize("hurt", ["end", "second", "own"])
