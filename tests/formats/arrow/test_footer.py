@@ -123,20 +123,19 @@ def test_damaged_files_without_a_schema_at_the_head_are_saved(tmp_path: Path, na
     assert _rows(tmp_path / "saved") == kept
 
 
-def test_a_cut_file_of_polars_is_saved(tmp_path: Path) -> None:
+def test_a_cut_file_of_polars_is_lost(tmp_path: Path) -> None:
     plain = arrow_bytes(_TABLE)
     data = _with_head(plain, _schema_head(plain)[8:])
     cut = int(parse_footer(data[_parts(data)[1] : -10]).batches["offset"][4]) + 50
     path = _write(tmp_path / "a.arrow", data[:cut])
     with pytest.raises(CorruptShard, match="does not end as an Arrow file does"):
         _rows(path)
-    assert lading.salvage(path, tmp_path / "saved").samples == 40
-    assert _rows(tmp_path / "saved") == _TABLE.to_pylist()[:40]
+    with pytest.raises(DataError, match=r"no sample could be saved.*nothing else tells the columns"):
+        lading.salvage(path, tmp_path / "saved")  # without a footer, and a schema with a prefix
 
 
 _POLARS: dict[str, tuple[Callable[[bytes], bytes], Sequence[int]]] = {
     "a batch": (lambda data: data[:2304] + bytes(64) + data[2368:], range(4, 8)),
-    "the footer": (lambda data: data[:5600], ()),
     "the head": (lambda data: data[:8] + bytes(700) + data[708:], ()),
 }
 

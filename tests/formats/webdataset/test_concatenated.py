@@ -100,12 +100,12 @@ def test_salvage_of_all(tmp_path: Path, wrap: str) -> None:
     path.write_bytes(WRAPS[wrap](WHOLE))
     saved = lading.salvage(path, tmp_path / "all", source_options=READ)
     assert (saved.samples, list(saved.lost)) == (6, [])
-    found = lading.salvage(path, tmp_path / "found")
-    assert found.samples == 6
-    assert ["tars were joined with cat" in str(lost) for lost in found.lost] == [True, True]
+    found = lading.salvage(path, tmp_path / "found")  # where zeros were written, or members were zeroed, nothing tells
+    assert found.samples == 3
+    assert sum("tars were joined with cat" in str(lost) for lost in found.lost) == 2
     path.write_bytes(WRAPS[wrap](WHOLE[: len(WHOLE) - len(PARTS[2]) + 700]))
     saved = lading.salvage(path, tmp_path / "cut", source_options=READ)
-    assert saved.samples == 4
+    assert saved.samples == 3  # the last whole one is next to the damage
 
 
 def test_an_index_of_samples_beside_it(tmp_path: Path) -> None:

@@ -128,23 +128,20 @@ def test_a_link_to_nothing_is_an_error_that_salvage_saves_the_others_from(
     [problem] = lading.verify(path, view="samples").findings
     assert problem["offset"] == 3 * 1024
     saved = lading.salvage(path, tmp_path / "out")
-    assert members(tmp_path / "out") == {
-        "a.x": b"1", "a.y": b"1", "c.x": b"3", "c.y": b"3", "d.x": b"1", "d.y": b"4",
-    }  # fmt: skip
-    assert saved.samples == 3
+    # Whether the targets of links are those that were written, a damaged tar does not tell.
+    assert members(tmp_path / "out") == {"a.x": b"1", "a.y": b"1"}
+    assert saved.samples == 1
     assert any("hard link" in str(lost) for lost in saved.lost)
 
 
-def test_salvage_keeps_a_link_whose_target_is_in_a_lost_sample(tmp_path: Path) -> None:
+def test_salvage_keeps_no_link_of_a_damaged_tar(tmp_path: Path) -> None:
     data = bytearray(linking(("a.x", b"1" * 700), ("a.y", b"1"), ("b.x", "a.x"), ("b.y", b"2"), ("c.x", b"3"),
                              ("c.y", b"3"), ("d.x", b"4"), ("d.y", b"4")))  # fmt: skip
     data[1536 + 148] ^= 0xFF  # the header of a.y
     path = tmp_path / "t.tar"
     path.write_bytes(data)
     lading.salvage(path, tmp_path / "out")
-    assert members(tmp_path / "out") == {
-        "b.x": b"1" * 700, "b.y": b"2", "c.x": b"3", "c.y": b"3", "d.x": b"4", "d.y": b"4",
-    }  # fmt: skip
+    assert members(tmp_path / "out") == {"c.x": b"3", "c.y": b"3", "d.x": b"4", "d.y": b"4"}
 
 
 def test_a_link_within_a_sample_is_counted_and_left_out_as_webdataset_does(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ gap may have stood in a record that is gone.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,7 @@ class TarMembers(FoundMembers):
         size_bytes: size of the file.
         has_records: whether names may stand in extension records.
         joints: starts of the gaps that are zeros between an end of archive and a header.
+        reasons: what is wrong with gaps that are whole members, by their starts.
     """
 
     parts: Sequence[Headers]
@@ -81,6 +82,7 @@ class TarMembers(FoundMembers):
     size_bytes: int
     has_records: bool
     joints: Container[int]
+    reasons: Mapping[int, str] = field(default_factory=dict)
 
     def regular(self) -> Iterator[tuple[list[bytes], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
         """Yield regular members: names, where they begin, where their payload begins, and its length."""
@@ -92,8 +94,8 @@ class TarMembers(FoundMembers):
         """Return an error for each gap."""
         return [
             members_behind(start, stop).at(file=path) if start in self.joints else
-            CorruptShard("no members can be read here", file=path, offset=start, expected="members",
-                         found=f"{stop - start} damaged bytes" if stop > start else "the end")
+            CorruptShard(self.reasons.get(start, "no members can be read here"), file=path, offset=start,
+                         expected="members", found=f"{stop - start} damaged bytes" if stop > start else "the end")
             for start, stop in self.gaps
         ]  # fmt: skip
 
@@ -132,17 +134,19 @@ def find_members(mapped: MappedFile, path: str, *, failed: bool = False, joined:
         walker.walk(failed=failed)
     found = TarMembers(walker.parts, sorted(walker.gaps), walker.size, walker.has_records(), walker.joints)
     if (failed or walker.gaps) and any(part.links for part in found.parts):
-        return _without(found, [np.isin(np.arange(len(part)), [*part.links]) for part in found.parts])
+        links = [np.isin(np.arange(len(part)), [*part.links]) for part in found.parts]
+        return _without(found, links, "the target of a hard link may be lost")
     return found
 
 
-def _without(found: TarMembers, bad: Sequence[NDArray[np.bool_]]) -> TarMembers:
+def _without(found: TarMembers, bad: Sequence[NDArray[np.bool_]], why: str) -> TarMembers:
     """Return the members but some, which are gaps, for each part."""
-    gaps = [*found.gaps]
+    gaps, reasons = [*found.gaps], {**found.reasons}
     for part, rows in zip(found.parts, bad, strict=True):
         gaps += zip(part.start[rows].tolist(), (part.offset + part.length)[rows].tolist(), strict=True)
+        reasons |= dict.fromkeys(part.start[rows].tolist(), why)
     parts = [_only(part, ~rows) for part, rows in zip(found.parts, bad, strict=True)]
-    return replace(found, parts=parts, gaps=sorted(gaps))
+    return replace(found, parts=parts, gaps=sorted(gaps), reasons=reasons)
 
 
 def recover_samples(
@@ -164,7 +168,7 @@ def recover_samples(
     found = find_members(mapped, path, failed=failed, joined=joined)
     bad = [_have_bad_names(part) for part in found.parts]
     if any(rows.any() for rows in bad):
-        found = _without(found, bad)
+        found = _without(found, bad, "the name of a member is invalid UTF-8, or its field is called as the key")
     splitter = Splitter(lower_case=lower_case)
     with errors_at(file=path):
         rows = join_rows([splitter.split(part) for part in found.parts])
