@@ -21,6 +21,7 @@ import pytest
 import lading
 from lading import errors
 from lading._core.cli.main import app
+from lading._core.formats.format import NoOptions
 from lading._core.formats.registry import format_names, get_format
 
 _ROOT = Path(__file__).parents[1]
@@ -112,7 +113,7 @@ def test_the_page_of_a_format_names_its_options() -> None:
     for name in format_names():
         page = (_ROOT / f"docs/formats/{name}.md").read_text()
         info = get_format(name).info
-        for options in (info.read_options, info.write_options):
+        for options in (info.read_options, info.write_options or NoOptions):
             assert [f.name for f in fields(options) if f"`{f.name}`" not in page] == []
     page = (_ROOT / "docs/formats/webdataset.md").read_text()
     assert [f.name for f in fields(lading.options.InterleavedOptions) if f"`{f.name}`" not in page] == []

@@ -37,7 +37,9 @@ _KEY = "__key__"
 
 
 class ToyFormat(Format[NoOptions, NoOptions]):
-    info = FormatInfo(name="toy", extensions=(".toy",), fixed_schema=False, shard_name="toy-{}")
+    info = FormatInfo(
+        name="toy", extensions=(".toy",), write_options=NoOptions, fixed_schema=False, shard_name="toy-{}"
+    )
 
     def matches(self, path: str, head: bytes) -> bool:
         return head.startswith(_MAGIC)

@@ -66,11 +66,12 @@ def formats(as_json: Json = False, debug: Debug = False) -> None:
     Example: lading formats
     """
     with Output(as_json=as_json, debug=debug) as out:
+        from lading._core.formats.format import NoOptions
         from lading._core.formats.registry import aliases_of, all_formats
 
         found = []
         for info in sorted((known.info for known in all_formats()), key=lambda info: info.name):
-            read, write = option_docs(info.read_options), option_docs(info.write_options)
+            read, write = option_docs(info.read_options), option_docs(info.write_options or NoOptions)
             found.append(FormatDoc(info.name, aliases_of(info.name), list(info.extensions), read, write))
         documents = option_docs(InterleavedOptions)
         listed = {"formats": [asdict(one) for one in found], "interleaved_options": [asdict(one) for one in documents]}

@@ -73,8 +73,8 @@ class FormatInfo:
         extensions: file name endings, lower-case, with the dot. Writers use the first one.
         when_named: further endings of its shards in a folder, if the format is named; other files have them too.
         read_options: dataclass of the options of reading; its docstring describes each.
-        write_options: dataclass of the options of writing. `row_group_bytes` in it is how much payload a writer holds
-            back; a conversion keeps it to a quarter of its batches.
+        write_options: dataclass of the options of writing; None for a read-only format. `row_group_bytes` in it is how
+            much payload a writer holds back; a conversion keeps it to a quarter of its batches.
         presets: options for special purposes.
         shard_name: pattern of the names of shards, by number, without an ending, unless a user gives another.
         beside: regular expression of the names of files that hold the media of shards, if other formats claim the
@@ -99,7 +99,7 @@ class FormatInfo:
     extensions: tuple[str, ...]
     when_named: tuple[str, ...] = ()
     read_options: type = NoOptions
-    write_options: type = NoOptions
+    write_options: type | None = None
     presets: Presets = Presets()
     shard_name: str = "shard-{:06d}"
     beside: str = ""
@@ -168,9 +168,21 @@ class Format(ABC, Generic[R, W]):
         return made
 
     def write_options(self, given: Mapping[str, Any]) -> W:
-        """Check options of writing. Raises UsageError for an unknown one or a wrong type."""
+        """Check options of writing.
+
+        Raises:
+            UsageError: an unknown option or a wrong type; or the format is read-only.
+        """
+        if self.info.write_options is None:
+            raise self._read_only()
         made: W = parse_options(self.name, self.info.write_options, given)
         return made
+
+    def _read_only(self) -> UsageError:
+        """Return the error that the format cannot be written."""
+        if self.loose is not None:
+            return UsageError("loose files are no shards", advice="Write them with lading export, or ds.export.")
+        return UsageError(f"the format {self.name} is read-only", advice="Name another format with --to.")
 
     def matches(self, path: str, head: bytes) -> bool:
         """Whether a file with this name and these first bytes (up to 1,024) is a shard. By default the name decides."""
@@ -205,11 +217,6 @@ class Format(ABC, Generic[R, W]):
         """
         raise self._read_only()
 
-    @property
-    def is_written(self) -> bool:
-        """Whether the format can be written."""
-        return type(self).create is not Format.create
-
     def written(self, schema: pa.Schema, options: W) -> Written:
         """Return what a reader must know of rows of this schema that are written with these options."""
         return Written()
@@ -232,20 +239,8 @@ class Format(ABC, Generic[R, W]):
         return {}
 
     def endings(self, options: W) -> Sequence[str]:
-        """Return the endings of the names of a shard's files under these options, its own first, such as `.tar.gz`.
-
-        Raises:
-            UsageError: the format is read-only.
-        """
-        if not self.info.extensions:
-            raise self._read_only()
+        """Return the endings of the names of a shard's files under these options, its own first, such as `.tar.gz`."""
         return self.info.extensions[:1]
-
-    def _read_only(self) -> UsageError:
-        """Return the error that the format cannot be written."""
-        if self.loose is not None:
-            return UsageError("loose files are no shards", advice="Write them with lading export, or ds.export.")
-        return UsageError(f"the format {self.name} is read-only", advice="Name another format with --to.")
 
     def checks(self, file: ShardFile, options: R, level: Level) -> Iterator[Finding]:
         """Yield what is to be said of a shard and of the files next to it, and what reading its rows does not raise.

@@ -202,7 +202,7 @@ def format_of_name(path: str) -> str:
         if ending.endswith(candidate.info.extensions):
             return candidate.name
     raise UsageError("the name of the destination does not say the format", found=repr(path),
-                     expected=", ".join(sorted(each.name for each in all_formats() if each.is_written)),
+                     expected=", ".join(sorted(each.name for each in all_formats() if each.info.write_options)),
                      advice="Name the format with --to.")  # fmt: skip
 
 

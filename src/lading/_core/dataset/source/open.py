@@ -201,7 +201,7 @@ def _salvage_source(source: Source, listing: Listing, fmt: AnyFormat) -> str:
     names = [source] if isinstance(source, str | os.PathLike) else [*source]
     named = shlex.join(os.fspath(name) for name in names) if len(names) <= _MOST_NAMES else ""
     files = files_of_log(listing.index_file) or named
-    return files if fmt.is_written else f"{files or 'SRC'} --to parquet"
+    return files if fmt.info.write_options is not None else f"{files or 'SRC'} --to parquet"
 
 
 def _detect_view(shards: Shards) -> str | None:

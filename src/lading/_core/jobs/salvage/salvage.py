@@ -265,7 +265,7 @@ def _advising(source: AnyFormat, target: AnyFormat) -> Iterator[None]:
         yield
     except Unrepresentable as error:
         if target.name != source.name and "--drop-columns" in (error.advice or ""):
-            kept = source.name if source.is_written else "parquet"
+            kept = source.name if source.info.write_options is not None else "parquet"
             error.advice = f"Salvage it with --to {kept}, and convert what was saved."
         raise
 
