@@ -26,7 +26,7 @@ from lading._core.features.items import (
     sample_firsts,
     samples_with,
 )
-from lading._core.features.types import Image, feature_of
+from lading._core.features.types import feature_of
 
 __all__ = ["ITEMS", "SAMPLES", "RowLayout", "row_layout"]
 
@@ -159,7 +159,7 @@ class RowLayout:
         """Return the columns that hold images."""
         if self.has_items:
             return [*self.payload]
-        return [field.name for field in schema if isinstance(feature_of(field), Image)]
+        return [field.name for field in schema if feature_of(field).medium == "image"]
 
     # Filters
 

@@ -14,22 +14,11 @@ from lading._core.arrow.types import arrow_type
 from lading._core.arrow.views import child_fields, is_bytes, with_child_fields
 from lading._core.features.types import (
     NUMBER_TYPES,
-    Array,
-    Audio,
-    Bytes,
-    ClassLabel,
     Feature,
-    Image,
-    Json,
-    Sequence,
-    Struct,
-    Text,
-    Value,
-    Video,
     feature_of,
     with_feature,
 )
-from lading.errors import UsageError
+from lading.errors import UsageError, WrongFeature
 
 __all__ = [
     "declared_field",
@@ -111,14 +100,21 @@ def declared_field(name: str, kind: str | pa.DataType | Feature) -> pa.Field:
     kind = arrow_type(kind) if isinstance(kind, str) else kind
     if isinstance(kind, pa.DataType):
         return pa.field(name, pa.large_binary() if is_bytes(kind) else kind)
-    match kind:
-        case Sequence(inner):
-            stored = pa.list_(declared_field("item", inner))
-        case Struct(fields):
-            stored = pa.struct([declared_field(child, inner) for child, inner in fields])
-        case Image() | Audio() | Video() | Array() | Bytes() | Json() | Text() | ClassLabel() | Value():
-            stored = kind.to_arrow_type()
-        case _:
-            expected = "the name of a type such as int64, an Arrow type, or a feature such as Image()"
-            raise UsageError("not the type of a column", column=name, expected=expected, found=f"{kind!r:.80}")
-    return with_feature(pa.field(name, stored), kind)
+    try:
+        return with_feature(pa.field(name, _declared_type(kind)), kind)
+    except WrongFeature:
+        expected = "the name of a type such as int64, an Arrow type, or a feature such as Image()"
+        raise UsageError("not the type of a column", column=name, expected=expected, found=f"{kind!r:.80}") from None
+
+
+def _declared_type(feature: Any) -> pa.DataType:
+    """Return the type of a declared column, whose fields have features too. Raises WrongFeature."""
+    if not isinstance(feature, Feature):
+        raise WrongFeature("not a feature", found=repr(feature))
+    if feature.item is not None:
+        return pa.list_(with_feature(pa.field("item", _declared_type(feature.item)), feature.item))
+    if feature.children is not None:
+        return pa.struct(
+            [with_feature(pa.field(name, _declared_type(inner)), inner) for name, inner in feature.children]
+        )
+    return feature.to_arrow_type()

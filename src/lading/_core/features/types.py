@@ -779,7 +779,7 @@ class Sequence(Feature):
     def stores_unchanged(self, values: list[Any]) -> bool:
         """Return whether a column stores all of these values unchanged."""
         # Not lists of lists, which pyarrow would make of texts.
-        if not _LISTED.issuperset(map(type, values)) or not isinstance(self.feature, (Text, Value)):
+        if not _LISTED.issuperset(map(type, values)) or not (self.feature.is_text or self.feature.is_value):
             return False
         return self.feature.stores_unchanged(list(chain.from_iterable(filter(None, values))))
 
