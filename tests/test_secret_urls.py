@@ -136,7 +136,7 @@ def test_no_file_tells_the_password_of_a_source(tmp_path: Path, monkeypatch: pyt
     with range_server({"/d/doc.tar": documents(*SAMPLES)}) as server:
         url = server.url.replace("http://", "http://user:never@") + "/d/doc.tar"
         dataset = lading.open(url)
-        told = f"{dataset!r}{dataset._repr_html_()}{dataset.source}{dataset.read}{dataset.schema.metadata}"
+        told = f"{dataset!r}{dataset._repr_html_()}{dataset.query}{dataset.schema.metadata}"
         lading.index(url, progress=False)
         lading.convert(url, tmp_path / "out", format="parquet", lazy=True, ledger=tmp_path / "l.jsonl", progress=False)
         told += str(lading.info(url))

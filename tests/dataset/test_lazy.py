@@ -137,7 +137,7 @@ def test_a_limit_is_a_slice(plain: Path) -> None:
 def test_steps_leave_the_dataset_as_it_was(plain: Path) -> None:
     with lading.open(plain) as ds:
         ds.where("a > 3"), ds.limit(1), ds.select("a")
-        assert (ds.steps, len(ds)) == ((), COUNT)
+        assert (ds.query.steps, len(ds)) == ((), COUNT)
         for name in ("steps", "source", "read", "anything"):
             with pytest.raises(AttributeError):
                 setattr(ds, name, ())
@@ -195,13 +195,13 @@ def test_bounds_of_a_slice_are_whole_numbers(wrong: slice, plain: Path) -> None:
 
 def test_steps_with_expressions_can_be_compared(plain: Path) -> None:
     with lading.open(plain) as ds:
-        one, two = (ds.where(pc.field("a") > 3).steps for _ in range(2))
+        one, two = (ds.where(pc.field("a") > 3).query.steps for _ in range(2))
         assert one == two
         assert hash(one) == hash(two)
-        assert one != ds.where(pc.field("a") > 4).steps
-        assert one != ds.where("a > 3").steps
-        assert one != ds.where(pc.field("a") > 3, drop="sample").steps
-        assert one != ds.limit(3).steps
+        assert one != ds.where(pc.field("a") > 4).query.steps
+        assert one != ds.where("a > 3").query.steps
+        assert one != ds.where(pc.field("a") > 3, drop="sample").query.steps
+        assert one != ds.limit(3).query.steps
 
 
 @pytest.mark.soak
@@ -300,7 +300,6 @@ def test_a_dataset_shows_what_it_is(plain: Path) -> None:
 
 
 _NAMES = [
-    "as_samples",
     "batches",
     "by_key",
     "cast",
@@ -318,15 +317,11 @@ _NAMES = [
     "head",
     "image_bounds",
     "join",
-    "layout",
     "limit",
     "loader",
     "map",
     "map_batches",
-    "materialise",
-    "place_of",
     "query",
-    "read",
     "rename",
     "repartition",
     "sample",
@@ -338,10 +333,8 @@ _NAMES = [
     "shuffle",
     "skipped_shards",
     "sort",
-    "source",
     "split",
     "stats",
-    "steps",
     "take",
     "take_keys",
     "view",
@@ -393,7 +386,7 @@ def test_a_condition_reads_no_other_column(tmp_path: Path) -> None:
         from lading._core.dataset.steps.sequence import columns_to_read
 
         dataset = ds.where("a > 40")
-        assert columns_to_read(dataset.steps, [], "samples", ds.schema) == ["a"]
+        assert columns_to_read(dataset.query.steps, [], "samples", ds.schema) == ["a"]
         assert [sample["a"] for sample in dataset] == list(range(41, 50))
 
 

@@ -90,7 +90,7 @@ def test_lazy_rows_are_references_and_nothing_is_read_before_they_are_asked_for(
         assert is_ref(batch.schema.field("binary_content").type)
         os.truncate(folder / "sub" / "p.tar", 100)
         with pytest.raises(CorruptShard, match="replaced"):
-            dataset.materialise(batch)
+            dataset._rows.materialise(batch)
 
 
 def test_random_access_follows_too(folder: Path) -> None:

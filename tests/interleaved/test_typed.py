@@ -46,7 +46,7 @@ def test_rows_have_the_type_however_they_are_taken(tmp_path: Path, fmt: str) -> 
     assert dataset.take([1, 0], ["n_words"]).column("n_words").to_pylist() == ["2", "1"]
     assert [sample["n_words"] for sample in dataset] == ["1", "2"]
     assert dataset.where("n_words == '2'").rename({"n_words": "n"})[0]["n"] == "2"
-    assert lading.digest(dataset).ordered == lading.digest(lading.open(dataset.source, schema_overrides={
+    assert lading.digest(dataset).ordered == lading.digest(lading.open(dataset.query.source.names, schema_overrides={
         "n_words": pa.large_string()})).ordered  # fmt: skip
 
 

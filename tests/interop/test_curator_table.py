@@ -173,7 +173,7 @@ def test_references_instead_of_bytes(mint: Path) -> None:
     theirs = _sorted((t.to_pyarrow() for t in _tasks(peer.InterleavedWebdatasetReader(str(mint), **_IDS))), places=True)
     with lading.open(mint) as ds:
         lazy = list(ds.batches(lazy=True))
-        read = [row["binary_content"] for batch in lazy for row in ds.materialise(batch).to_pylist()]
+        read = [row["binary_content"] for batch in lazy for row in ds._rows.materialise(batch).to_pylist()]
     rows = _sorted((batch.drop_columns(["binary_content"]) for batch in lazy), places=True)
     assert rows == theirs
     assert sum(value is not None for value in read) == sum(row["modality"] == "image" for row in theirs)

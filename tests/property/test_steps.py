@@ -234,7 +234,7 @@ def _looked_at(ds: lading.Dataset, rows: list[Row], plain: Plain, _: Path) -> No
 
 def _pickled(ds: lading.Dataset, rows: list[Row], plain: Plain, _: Path) -> None:
     with pickle.loads(pickle.dumps(ds)) as again:
-        assert repr(again.steps) == repr(ds.steps)
+        assert repr(again.query.steps) == repr(ds.query.steps)
         assert plain(list(again)) == rows
 
 

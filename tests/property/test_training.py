@@ -186,7 +186,7 @@ def test_what_is_read_at_once_is_shuffled_by_the_block(sources: _Sources, docume
         both = lading.concat([dataset, dataset.limit(3)])
         kinds = {lading.loader(each, shuffle=True).state_dict()["shuffle"]["kind"] for each in (dataset, both)}
         alone = name in (_RANGES_OF_DOCUMENTS if documents else _RANGES)
-        assert kinds == {"block" if not alone or dataset.layout.remote else "global"}, name
+        assert kinds == {"block" if not alone or dataset._rows.layout.remote else "global"}, name
 
 
 # Broken samples

@@ -137,7 +137,7 @@ if __name__ == "__main__":
     print(wrote.shards, lading.digest("{there}", storage_options=given, workers=2) == lading.digest(rows))
     print(lading.verify("{there}", storage_options=given, workers=2).ok, lading.diff(ds, rows).equal, len(ds[:3]))
     print(sorted(n for b in lading.loader("{there}", 2, storage_options=options) for n in b["n"].tolist()))
-    print({_SECRET!r} in repr((ds, ds.read, wrote)))
+    print({_SECRET!r} in repr((ds, ds.query, wrote)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout.splitlines() == ["3 True", "True True 3", "[0, 1, 2, 3, 4, 5]", "False"], done.stderr

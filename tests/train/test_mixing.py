@@ -230,7 +230,7 @@ def test_documents_of_one_id_that_are_neighbours_stay_apart(documents: Dataset, 
 
 
 def test_sources_are_opened(sources: dict[str, Dataset]) -> None:
-    paths = {name: (str(each.source), 1) for name, each in sources.items()}
+    paths = {name: (str(each.query.source), 1) for name, each in sources.items()}
     datasets = {name: (each, 1) for name, each in sources.items()}
     one, other = (_keys(lading.loader(lading.mix(each), 6, decode=False)) for each in (paths, datasets))
     assert one == other

@@ -27,7 +27,7 @@ def test_each_thread_has_its_samples(tmp_path: Path, name: str, documents: bool)
         rng = random.Random(thread)
         for count in (1, 3, 30):
             numbers = rng.sample(range(COUNT), count)
-            found = dataset.as_samples(dataset.take(numbers, views=bool(thread % 2)))
+            found = dataset._rows.as_samples(dataset.take(numbers, views=bool(thread % 2)))
             if documents:
                 assert [contents(each) for each in found] == [DOCUMENTS[i] for i in numbers]
             else:

@@ -127,7 +127,7 @@ def test_references_of_items(tmp_path: Path) -> None:
         assert {CODECS[codec] for codec in refs.codec[refs.valid]} == {"zstd-magicless"}
         assert refs.offset[refs.valid].tolist() == [one["offset"] for one in media]
         kept = batch.filter(pa.array(batch.column("media_id").is_valid().to_numpy(zero_copy_only=False)))
-        assert dataset.materialise(kept.slice(1, 2)).column("binary_content").to_pylist() == contents[1:3]
+        assert dataset._rows.materialise(kept.slice(1, 2)).column("binary_content").to_pylist() == contents[1:3]
 
 
 def test_references_into_several_archives_in_turn(tmp_path: Path) -> None:

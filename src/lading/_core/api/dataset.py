@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
+from warnings import warn
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +18,13 @@ from lading._core.api.layout_verbs import LayoutVerbs
 from lading._core.api.order_verbs import OrderVerbs
 from lading._core.api.step_verbs import StepVerbs
 from lading._core.content.media_files import Opening
-from lading._core.dataset.layout import Layout
 from lading._core.dataset.sample_list import SampleList
 from lading._core.dataset.shards import iteration
 from lading._core.dataset.shards.bad_shards import SkippedShard
 from lading._core.dataset.shards.sample_access import SampleAccess
 from lading._core.dataset.shards.shard import ShardList
-from lading._core.dataset.source.source import Source
-from lading._core.dataset.steps.base import Step
 from lading._core.formats.registry import format_of_name
-from lading.options import OnError, ReadOptions
+from lading.options import OnError
 
 if TYPE_CHECKING:
     from lading._core.jobs.convert.summary import ConvertSummary
@@ -34,6 +33,17 @@ if TYPE_CHECKING:
     from lading._core.train.loader import Loader
 
 __all__ = ["Dataset"]
+
+_MOVED = {
+    "as_samples": ("list(ds[[7, 0]])", "as_samples"),
+    "layout": ("lading.train.plan(ds)", "layout"),
+    "materialise": ("lading.features.materialise(batch)", "materialise"),
+    "place_of": ("ds.batches(), whose schema metadata names files as lading.source_files", "place_of"),
+    "read": ("ds.query.read", "query.read"),
+    "source": ("ds.query.source.names", "query.source.names"),
+    "steps": ("ds.query.steps", "query.steps"),
+}
+"""Attributes of `Dataset` that leave with the next release, what to write, and where they are in an open dataset."""
 
 
 class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
@@ -67,24 +77,6 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         return type(self)(self._rows.with_media(media))
 
     # What it is
-
-    @property
-    def source(self) -> Source:
-        """The source, as `lading.open` took it."""
-        return self.query.source.names
-
-    @property
-    def read(self) -> ReadOptions:
-        """How the source is read."""
-        return self.query.read
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps, in their order.
-
-        Example: `ds.limit(3).steps == (Limit(3),)`
-        """
-        return self.query.steps
 
     @property
     def format(self) -> str:
@@ -124,16 +116,6 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     def columns(self) -> list[str]:
         """Names of the columns of `schema`."""
         return self._rows.columns
-
-    @property
-    def layout(self) -> Layout:
-        """How samples lie: bounds of shards, sizes, what is read at once, a fingerprint. Opens one shard.
-
-        Behind conditions one pass over their columns counts the samples that are left.
-
-        Example: `ds.layout.fingerprint`
-        """
-        return self._rows.layout
 
     @property
     def shards(self) -> ShardList:
@@ -312,22 +294,6 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         """Samples by number, each as `ds[i]` gives it, read at once: PyTorch's `DataLoader` asks for batches so."""
         return self._rows.access.samples(indices)
 
-    def as_samples(self, rows: pa.Table) -> list[dict[str, Any]]:
-        """The samples of rows that `take` gave, each a dict as `ds[i]` gives it; media are bytes.
-
-        Neighbours of one `sample_id` are one document.
-
-        Example: `ds.as_samples(ds.take([7, 0]))`
-        """
-        return self._rows.as_samples(rows)
-
-    def place_of(self, index: int) -> tuple[str, int]:
-        """The file of a sample, and its number in that file. Raises IndexError.
-
-        Example: `ds.place_of(1234)  # ("train/00001.tar", 234)`
-        """
-        return self._rows.place_of(index)
-
     def by_key(self, key: str) -> dict[str, Any]:
         """The first sample with this key (`__key__`, or `sample_id` of interleaved data).
 
@@ -365,27 +331,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
         return dataset_stats(self, **options)
 
-    # Payload and files
-
-    def materialise(
-        self,
-        batch: pa.RecordBatch,
-        *,
-        columns: Sequence[str] | None = None,
-        views: bool = False,
-        on_error: OnError = "error",
-    ) -> pa.RecordBatch:
-        """A lazy batch of this dataset with its payload in the place of references.
-
-        Example: `ds.materialise(next(ds.batches(lazy=True)), columns=["json"])`
-
-        Args:
-            batch: the batch.
-            columns: columns to read; None for all.
-            views: as of `batches`.
-            on_error: as of `batches`.
-        """
-        return self._rows.shards.fetcher.materialise(batch, columns, on_error=on_error, views=views)
+    # Jobs and training: each is imported when a method starts it, so that `lading.open` loads none
 
     def write(self, destination: str | os.PathLike[str], format: str | None = None, **options: Any) -> ConvertSummary:  # noqa: A002 - the word users know
         """Write the dataset; the same as `lading.convert(ds, destination, format=format, …)`.
@@ -446,3 +392,12 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         from lading._core.jobs.dataset.export import export
 
         return export(self, destination, overwrite=overwrite)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _MOVED:
+                raise AttributeError(f"'Dataset' object has no attribute {name!r}")
+            place, inside = _MOVED[name]
+            warn(f"Dataset.{name} will leave: write {place}", DeprecationWarning, stacklevel=2)
+            return attrgetter(inside)(self._rows)

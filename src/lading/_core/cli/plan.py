@@ -98,6 +98,7 @@ def plan(  # noqa: PLR0913 - one argument an option
         if job:
             _show_job(out, sources, writing(), choosing(), reading(), {"rate": rate, "total_bytes": total_bytes})
             return
+        from lading._core.dataset.opened import opened
         from lading._core.train import plan as planning
         from lading._core.train.feed import resolved
 
@@ -105,7 +106,7 @@ def plan(  # noqa: PLR0913 - one argument an option
         kind = kinds.get(shuffle.value, shuffle.value)
         with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "looking"):
             if lanes is not None:
-                found = resolved(kind, dataset.layout)
+                found = resolved(kind, opened(dataset).layout)
                 if found.kind != "block":
                     raise UsageError("only a block shuffle has lanes", found=f"--lanes {lanes} with {found.kind}",
                                      advice="Add --shuffle block, or leave --lanes out.")  # fmt: skip

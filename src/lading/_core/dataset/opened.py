@@ -436,6 +436,17 @@ class OpenDataset(HoldsQuery):
         """
         return samples_as_dicts(self.shards, rows)
 
+    def materialise(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        columns: Sequence[str] | None = None,
+        views: bool = False,
+        on_error: OnError = "error",
+    ) -> pa.RecordBatch:
+        """Return a lazy batch of this dataset with its payload in the place of references; of some columns, or all."""
+        return self.shards.fetcher.materialise(batch, columns, on_error=on_error, views=views)
+
     def place_of(self, index: int) -> tuple[str, int]:
         """Return the file of a sample, and its number in that file. Raises IndexError."""
         numbers = range(len(self)) if self.chosen is None else self.chosen.numbers

@@ -978,7 +978,7 @@ def materialise(
     Example:
         texts = lading.features.materialise(batch, ["json"])["json"].to_pylist()
 
-    Opens and closes the files. `Dataset.materialise` keeps them open.
+    Opens and closes the files.
 
     Args:
         batch: batch with reference columns, as `Dataset.batches(lazy=True)` and functions of `map` and `filter` get it.

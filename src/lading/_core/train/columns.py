@@ -134,7 +134,7 @@ class ColumnMaker:
         Args:
             rows: of the samples.
             count: number of samples.
-            as_samples: gives the rows of documents as samples (`Dataset.as_samples`); None where a row is a sample.
+            as_samples: gives the rows of documents as samples (`OpenDataset.as_samples`); None where a row is a sample.
             rng_of: makes the generator of the sample at a place, for a transform that takes one.
             spread: shares the work out to threads.
         """
