@@ -48,6 +48,8 @@ VITALS = Path(__file__).with_name("vitals.json")
 _CONTRACT = {"base", "dataset_index", "findings", "format", "mapped", "registry"}
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 _COLUMNS = {"jpg", "json", "txt"}
+_OF_SOURCE = {"Query", "Named", "ConversionJob"}
+"""Classes of values that hold the source of a job."""
 _PER_BATCH = ("align_table", "sample_firsts", "total_bytes")
 _NODE = ast.FunctionDef | ast.AsyncFunctionDef
 _STEPS = ("dataset", "steps")
@@ -311,13 +313,14 @@ def named_by(module: Module, function: _NODE, front: set[str]) -> bool:
 
 
 class Trace:
-    """What is called, and what a batch passes, while lading works."""
+    """What is called, and what a batch and the source pass, while lading works."""
 
-    def __init__(self, package: Path) -> None:
-        self._lead = f"{package}{os.sep}"
+    def __init__(self, package: Path, source: str) -> None:
+        self._lead, self._source = f"{package}{os.sep}", source
         self.calls: Counter[str] = Counter()
         self.gave: set[str] = set()
         self.took: set[str] = set()
+        self.sourced: set[str] = set()
 
     def __call__(self, frame: FrameType, event: str, value: object) -> None:
         code = frame.f_code
@@ -328,9 +331,16 @@ class Trace:
             self.gave.add(name)
         elif event == "call" and frame.f_lasti <= 0:
             self.calls[code.co_qualname] += 1
-            count = code.co_argcount + code.co_kwonlyargcount
-            if any(has_samples(frame.f_locals.get(argument)) for argument in code.co_varnames[:count]):
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            arguments = [frame.f_locals.get(argument) for argument in names]
+            if any(map(has_samples, arguments)):
                 self.took.add(name)
+            if any(self.has_source(each) for each in arguments):
+                self.sourced.add(name)
+
+    def has_source(self, value: object) -> bool:
+        """Whether a value is the source of the job, or holds it."""
+        return (type(value) is str and value == self._source) or type(value).__name__ in _OF_SOURCE
 
 
 def has_samples(value: object) -> bool:
@@ -351,11 +361,12 @@ def count_conversion(root: Path) -> dict[str, int | str]:
         tars = [make_tar(os.path.join(folder, "tars", f"{shard:05d}.tar"), shard) for shard in range(2)]
         import lading
 
-        trace = Trace(Path(str(lading.__file__)).parent)
+        source = os.path.dirname(tars[0])
+        trace = Trace(Path(str(lading.__file__)).parent, source)
         opened.clear()
         threading.setprofile(trace)
         sys.setprofile(trace)
-        lading.convert(os.path.dirname(tars[0]), os.path.join(folder, "out"), format="parquet")
+        lading.convert(source, os.path.join(folder, "out"), format="parquet")
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
     hops = trace.gave | {name for name in trace.took if "write" in name.rpartition(":")[2]}
@@ -366,6 +377,8 @@ def count_conversion(root: Path) -> dict[str, int | str]:
     return {
         "hops of one batch": len(hops),
         "… with functions that only look at it": len(trace.gave | trace.took),
+        "functions that get the source": len(trace.sourced),
+        "… modules of these": len({name.partition(":")[0] for name in trace.sourced}),
         **{f"calls of {name}": called[name] for name in _PER_BATCH},
         "header walks of two tars": called["Walk.__init__"],
         "shards opened of two tars": called["WebdatasetFormat.open_shard"] + called["WebdatasetFormat.open"],
