@@ -218,11 +218,11 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
             if view is None and found.manifest is None:
                 search.settle_view()
             target = get_format(format) if format is not None else found.format
-            if target.name == found.format.name:
+            if target is found.format:
                 options = {**options_alike(dataset), **(options or {})}
             search.look(reading)
             saved = _saved(dataset, search.saved, lost)
-            copying = target.name == found.format.name and dataset.row_layout.types_by_format
+            copying = target is found.format and dataset.row_layout.types_by_format
             options, members = as_members(saved, target, options) if copying else (options, None)
             with _advising(found.format, target):
                 plan = make_plan(saved, target)
