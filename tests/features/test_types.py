@@ -494,3 +494,30 @@ def test_values_of_mds_are_checked_and_videos_in_files_need_a_folder() -> None:
         encode(Encoded("pil"), b"x")
     with pytest.raises(UsageError, match="assets"):
         encode(Video("path"), b"x")
+
+
+_NESTED = Struct((("a", Sequence(Text())), ("b.jpg", Image()), ("c", Struct((("d", ClassLabel(["x"])),)))))
+
+
+def test_values_at_the_bottom_of_lists_and_structs() -> None:
+    value = {"a": ["t", None], "b.jpg": b"i", "c": {"d": 0}}
+    assert [*_NESTED.leaves()] == [Text(), Image(), ClassLabel(["x"])]
+    assert [*_NESTED.leaf_values(value, "")] == [
+        ("a", Text(), "t"),
+        ("b.jpg", Image(), b"i"),
+        ("d", ClassLabel(["x"]), 0),
+    ]
+    assert [*_NESTED.leaf_values({"a": 5}, "z")] == [("a", Sequence(Text()), 5)]  # which decoding refuses
+    changed = _NESTED.changed(value, lambda leaf, inside: (type(leaf).__name__, inside))
+    assert changed == {
+        "a": [("Text", "t"), ("Text", None)], "b.jpg": ("Image", b"i"), "c": {"d": ("ClassLabel", 0)},
+    }  # fmt: skip
+    assert _NESTED.changed(None, lambda leaf, inside: 1) is None
+
+
+def test_features_that_no_column_has() -> None:
+    for feature in (Video("elsewhere"), Sequence(Array("object")), Struct((("a", Text()), ("a", Text())))):
+        with pytest.raises(UsageError):
+            feature.check()
+    with pytest.raises(UsageError, match="not a feature"):
+        Sequence(5).check()  # type: ignore[arg-type] # wrong on purpose
