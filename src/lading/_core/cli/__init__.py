@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from contextlib import suppress
 
@@ -16,7 +17,10 @@ def run() -> None:
     A signal ends every verb in the same way: one line, and its status. The line is the verb's if it had begun: it knows
     what is left. Before and behind the verb, also while modules load, it is printed here. The secrets of URLs are taken
     out of the arguments first, so that no message repeats them.
+
+    No garbage is collected until the verb begins: modules make little of it, and each pass would look at all of them.
     """
+    gc.disable()
     with ended_by_signals():
         try:
             from lading._core.secret_urls import shown

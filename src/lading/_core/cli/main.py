@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -13,6 +14,7 @@ from typer.main import get_command
 
 from lading._core.cli.options import CHOOSING, flag_aliases
 from lading._core.cli.output import MISUSE, command_line, prepare_streams
+from lading._core.cli.plain_values import with_plain_values
 
 __all__ = ["app", "run"]
 
@@ -45,6 +47,10 @@ class _Verbs(TyperGroup):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         self.commands = _Commands()  # type: ignore[assignment] # nobody adds to it
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options, with `--help`."""
+        return with_plain_values(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the options of `lading` itself."""
@@ -82,6 +88,10 @@ _WITHOUT_STEPS = {
 
 class _Verb(TyperCommand):
     """A verb."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options, with `--help`."""
+        return with_plain_values(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the arguments and options; where one argument of two is given, the second one is missing."""
@@ -158,6 +168,8 @@ def _prepare() -> None:
     from lading._core.processes.child_process import leave_pandas_out
 
     leave_pandas_out()
+    gc.freeze()
+    gc.enable()
 
 
 def run() -> None:
