@@ -18,9 +18,9 @@ import zstandard
 import lading
 from cost import costs_at_most
 from lading._core.arrow.references import CODECS, is_ref, unpack
+from lading._core.content.documents import BYTES, PLACE, by_number
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.features.types import Json, with_feature
-from lading._core.formats.documents import BYTES, PLACE, by_number
 from lading._core.formats.media_archive.format import FORMAT
 from lading._core.storage.base import write_file
 from lading._core.storage.memory import MemoryStore

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lading._core.formats.format import AnyFormat
-from lading._core.formats.index_json import refuse_pointer
+from lading._core.storage.index_json import refuse_pointer
 from lading._core.storage.stores import without_query
 from lading.errors import DataError, UnknownFormat, UsageError
 

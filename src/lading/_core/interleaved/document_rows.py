@@ -20,9 +20,9 @@ from lading._core.arrow.align import align_table
 from lading._core.arrow.byte_ranges import ByteRanges, as_view
 from lading._core.arrow.references import FileEntry, ref_field, with_files
 from lading._core.arrow.views import is_bytes, is_text, join, places, present, take_bytes
+from lading._core.content.documents import MEDIA, PLAIN_ROWS, media_lists, media_parts
 from lading._core.features.stored_values import is_payload_field, rows_schema
 from lading._core.features.types import feature_of
-from lading._core.formats.documents import MEDIA, PLAIN_ROWS, media_lists, media_parts
 from lading._core.formats.text_lines import without_dictionary
 from lading._core.interleaved.documents import Contents, DocumentForm
 from lading.errors import DataError

@@ -30,6 +30,7 @@ from lading._core.arrow.casts import cast
 from lading._core.arrow.rebatch import split_samples
 from lading._core.arrow.references import CODECS, FileEntry, RefType, make_refs, with_files
 from lading._core.arrow.views import byte_lengths, present
+from lading._core.content.documents import BYTES, FAILED, MEDIA, MISSING, PLACE, by_number, media_parts
 from lading._core.features.items import (
     INTERLEAVED_SCHEMA,
     MEANT_NULLS_KEY,
@@ -39,7 +40,6 @@ from lading._core.features.items import (
 )
 from lading._core.features.types import feature_of
 from lading._core.formats.base import DEFAULT_SCAN, DocumentReader, Scan, ShardReader
-from lading._core.formats.documents import BYTES, FAILED, MEDIA, MISSING, PLACE, by_number, media_parts
 from lading._core.interleaved.absent_fields import warn_absent_fields
 from lading._core.interleaved.base import documents_at_once
 from lading._core.interleaved.packed import CONTENT, ITEMS, PACKED_SCHEMA

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lading._core.arrow.views import byte_lengths, join, present
+from lading._core.content.documents import MEDIA, media_lists
 from lading._core.features.types import Json, with_feature
-from lading._core.formats.documents import MEDIA, media_lists
 from lading._core.interleaved.documents import ITEMS_COLUMN, MODALITIES
 from lading._core.interleaved.packed_writer import packed_ids, packed_items
 

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from lading._core.arrow.rebatch import HELD_BATCHES, rebatched
+from lading._core.content.documents import is_documents
 from lading._core.features.items import VIEWS, is_interleaved_schema
 from lading._core.features.row_layout import row_layout
 from lading._core.features.stored_values import rows_schema
 from lading._core.formats.base import Ranges, Recoverable, Recovered, Scan, ShardFile, ShardReader, ShardWriter
-from lading._core.formats.documents import is_documents
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.hive_partitions import WITHOUT_PARTITIONS, with_partition
 from lading._core.formats.mapped import selected_rows

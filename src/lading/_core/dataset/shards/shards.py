@@ -33,7 +33,6 @@ from lading._core.features.types import Feature
 from lading._core.formats.base import RowFilter, SampleReader, ShardFile, ShardReader, Stretch
 from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import AnyFormat
-from lading._core.formats.index_json import POINTER_BYTES, refuse_pointer
 from lading._core.formats.mapped import Mapped
 from lading._core.interleaved.open import detect_view, open_view
 from lading._core.interleaved.references import Follower
@@ -45,6 +44,7 @@ from lading._core.storage.cached import CachedStore
 from lading._core.storage.concurrent import is_remote
 from lading._core.storage.descriptors import files_limit
 from lading._core.storage.fetch import Fetcher
+from lading._core.storage.index_json import POINTER_BYTES, refuse_pointer
 from lading._core.storage.range_hasher import RangeHasher
 from lading._core.storage.roots import StoredRoots, folder_of, real_place
 from lading._core.storage.stores import Stores, resolve

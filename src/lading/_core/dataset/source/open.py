@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading._core.arrow.align import refuse_duplicate_names
+from lading._core.content.documents import is_documents
 from lading._core.dataset.shards.bad_shards import is_bad_shard, naming_salvage
 from lading._core.dataset.shards.shards import DETECT_SHARDS, ReadPlan, Shards, hold_few
 from lading._core.dataset.source.foreign import files_of_log
@@ -42,7 +43,6 @@ from lading._core.dataset.source.source import (
 )
 from lading._core.features.natural import has_items, list_of_member
 from lading._core.formats.base import ShardFile
-from lading._core.formats.documents import is_documents
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.hive_partitions import WITHOUT_PARTITIONS
 from lading._core.formats.registry import find_format, get_format

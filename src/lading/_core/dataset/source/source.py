@@ -41,7 +41,6 @@ from lading._core.dataset.source.split_names import splits_of_names
 from lading._core.formats.dataset_index import ListedShard, LooseFiles, SplitList
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.hive_partitions import partitions_of
-from lading._core.formats.index_json import load_index, refuse_pointer, several_splits
 from lading._core.formats.registry import all_formats, get_format
 from lading._core.manifest.unfinished import refuse_listed, refuse_unfinished
 from lading._core.manifest.values import FOLDER, MANIFEST_NAME
@@ -49,6 +48,7 @@ from lading._core.secret_urls import cleaned, shown
 from lading._core.storage.base import FileInfo, Store, file_infos, has_file, native_path, write_file
 from lading._core.storage.braces import expand_braces
 from lading._core.storage.concurrent import concurrent_map, is_remote
+from lading._core.storage.index_json import load_index, refuse_pointer, several_splits
 from lading._core.storage.local import LocalStore
 from lading._core.storage.publish import MARKER
 from lading._core.storage.roots import is_inside

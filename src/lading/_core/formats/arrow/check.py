@@ -42,9 +42,9 @@ from lading._core.formats.arrow.places import arrays_of
 from lading._core.formats.arrow.reader import ArrowReader, ReadOptions
 from lading._core.formats.base import Scan, ShardFile
 from lading._core.formats.findings import Finding, Level
-from lading._core.formats.index_json import as_text
 from lading._core.formats.layout_findings import NEAR_BYTES, large_strings, large_unit
 from lading._core.storage.base import Store
+from lading._core.storage.index_json import as_text
 from lading.errors import DataError, NotFound, SidecarMismatch, StoreError
 from lading.limits import Limits
 

@@ -30,8 +30,8 @@ from lading._core.formats.arrow.decode import Decoder
 from lading._core.formats.arrow.schema import given_schema, schema_hash
 from lading._core.formats.base import ShardFacts, ShardFile
 from lading._core.formats.dataset_index import ListedShard, SplitList
-from lading._core.formats.index_json import as_text, load_index, several_splits
 from lading._core.storage.base import FileInfo, Store, write_file
+from lading._core.storage.index_json import as_text, load_index, several_splits
 from lading.errors import BadReference, DataError, NotFound, StoreError, UsageError, errors_at
 from lading.limits import DEFAULT_LIMITS, Limits
 

@@ -23,8 +23,8 @@ import orjson
 
 from lading._core.features.mds_values import is_encoding, parse_array
 from lading._core.formats.dataset_index import ListedFile, ListedShard
-from lading._core.formats.index_json import as_text, load_index
 from lading._core.storage.base import Store
+from lading._core.storage.index_json import as_text, load_index
 from lading.errors import BadReference, DataError, LimitExceeded, Unrepresentable, errors_at
 from lading.limits import DEFAULT_LIMITS, Limits
 

@@ -5,7 +5,7 @@
     000_00000.bin.zst    records, one behind the other (`_core.media.records`); `path` names the archive
 
 A sample is a document: the columns of its file, with `media` as a list of structs that have the bytes from the archive
-(`_core.formats.documents`). Fields that a line omits are empty: text, media, metadata. A document without text is
+(`_core.content.documents`). Fields that a line omits are empty: text, media, metadata. A document without text is
 kept, although the peer's readers skip it.
 
 Any JSON Lines and any Parquet may hold documents, so a file alone is never detected: name the format. A folder that
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lading._core.content.documents import is_documents
 from lading._core.formats.base import Recoverable, Recovered, ShardFile, two_sinks
-from lading._core.formats.documents import is_documents
 from lading._core.formats.format import Format, FormatInfo, Presets, Written
 from lading._core.formats.media_archive.reader import MediaArchiveReader, ReadOptions, documents_format
 from lading._core.formats.media_archive.recover import doubtful_documents

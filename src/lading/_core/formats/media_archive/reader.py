@@ -12,8 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arrow.views import present, row_bytes
-from lading._core.formats.base import DEFAULT_SCAN, DocumentReader, Scan, ShardFile, ShardReader, Units
-from lading._core.formats.documents import (
+from lading._core.content.documents import (
     BYTES,
     FAILED,
     MISSING,
@@ -24,6 +23,7 @@ from lading._core.formats.documents import (
     stored_columns,
     with_bytes,
 )
+from lading._core.formats.base import DEFAULT_SCAN, DocumentReader, Scan, ShardFile, ShardReader, Units
 from lading._core.formats.format import MEDIA_FOLDER, ROOTS
 from lading._core.formats.mapped import selected_rows
 from lading._core.formats.registry import get_format

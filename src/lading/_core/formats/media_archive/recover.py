@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from lading._core.content.documents import PLACE, media_parts
 from lading._core.formats.base import Scan
-from lading._core.formats.documents import PLACE, media_parts
 from lading._core.formats.media_archive.reader import MediaArchiveReader
 from lading.errors import CorruptShard, DataError, LadingError
 

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from lading._core.arrow import json_text
 from lading._core.arrow.views import is_text, present, slices
 from lading._core.codecs import ENDINGS
-from lading._core.features.types import decode, feature_of
-from lading._core.formats.base import ShardFacts, ShardWriter
-from lading._core.formats.documents import (
+from lading._core.content.documents import (
     BYTES,
     PLACE,
     PLAIN_ROWS,
@@ -28,6 +26,8 @@ from lading._core.formats.documents import (
     stored_media,
     with_fields,
 )
+from lading._core.features.types import decode, feature_of
+from lading._core.formats.base import ShardFacts, ShardWriter
 from lading._core.formats.registry import get_format
 from lading._core.formats.text_lines import check_compression
 from lading._core.media.ahead import Pace, map_ahead

@@ -25,10 +25,10 @@ import orjson
 
 from lading._core.content.yaml_text import parse_yaml
 from lading._core.formats.dataset_index import ListedShard, SplitList
-from lading._core.formats.index_json import load_index
 from lading._core.formats.webdataset.index import inside, sidecar_path
 from lading._core.storage.base import FileInfo, Store, write_file
 from lading._core.storage.braces import expand_braces
+from lading._core.storage.index_json import load_index
 from lading.errors import DataError, NotFound, errors_at
 from lading.limits import Limits
 

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from lading._core.formats.base import ShardFacts
 from lading._core.formats.dataset_index import ListedShard
-from lading._core.formats.index_json import load_index
 from lading._core.formats.webdataset.headers import BLOCK
 from lading._core.storage.base import Store, write_file
+from lading._core.storage.index_json import load_index
 from lading._core.storage.stores import without_query
 from lading.errors import BadReference, DataError, NotFound, SidecarMismatch, StoreError, errors_at
 from lading.limits import DEFAULT_LIMITS, Limits

@@ -36,12 +36,12 @@ from lading._core.dataset.source.source import (
     with_partitions,
 )
 from lading._core.formats.format import AnyFormat
-from lading._core.formats.index_json import several_splits
 from lading._core.formats.registry import all_formats, find_format, get_format
 from lading._core.manifest import values as mf
 from lading._core.manifest.files import load_readable
 from lading._core.manifest.values import Manifest
 from lading._core.storage.base import Store, has_file, native_path
+from lading._core.storage.index_json import several_splits
 from lading._core.storage.stores import Stores, resolve
 from lading.errors import (
     DataError,

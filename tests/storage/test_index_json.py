@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from lading._core.formats.index_json import load_index
 from lading._core.storage.base import FileInfo
+from lading._core.storage.index_json import load_index
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.wrappers import CountingStore, WrappedStore
 from lading.errors import DataError, LimitExceeded, ShortRead
