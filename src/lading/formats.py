@@ -3,7 +3,7 @@
 from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardFacts, ShardFile, ShardReader, ShardWriter
 from lading._core.formats.dataset_index import DatasetIndex, ListedShard
 from lading._core.formats.findings import Finding, Level
-from lading._core.formats.format import Format, FormatInfo, NoOptions, Written
+from lading._core.formats.format import Format, FormatInfo, NoOptions, Presets, Written
 from lading._core.formats.registry import (
     format_names,
     get_format,
@@ -23,6 +23,7 @@ __all__ = [
     "Level",
     "ListedShard",
     "NoOptions",
+    "Presets",
     "Scan",
     "ShardFacts",
     "ShardFile",
