@@ -860,7 +860,6 @@ class Recovered:
         lost_samples: number of samples that are known to be lost, without those of `lost_rows`.
         counted: whether that is all; otherwise more samples may be lost.
         lost_from: offset in the damaged file from which on everything is lost; None if its end is there.
-        options: options of the format with which the new file is read.
         breaks: rows of the new file right before which rows may be missing; its number of rows for the end.
         unit_rows: rows of each unit of the new file that is read as a whole (a row group, a record batch); empty if
             each row is read alone.
@@ -876,7 +875,6 @@ class Recovered:
     lost_samples: int = 0
     counted: bool = True
     lost_from: int | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
     breaks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     unit_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 

@@ -45,7 +45,7 @@ from lading._core.storage.unwrap import unwrapped
 from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
 from lading.limits import Limits, raised_by
 
-__all__ = ["MdsReader", "ReadOptions", "meta_places", "parse_object", "same_bytes"]
+__all__ = ["MdsReader", "ReadOptions", "parse_object", "same_bytes"]
 
 _MAX_REQUEST_BYTES = 64 << 20
 _HEAD_BYTES = 1 << 10
@@ -419,23 +419,6 @@ class MdsReader(SampleReader):
             and not held
             and (len(schema) < len(self._names) or any(map(is_ref, schema.types)))
         )
-
-
-def meta_places(source: ShardFile, entry: Entry) -> NDArray[np.int64]:
-    """Return the starts of lines of a split-format shard, and the end of the last, from its `.meta`.
-
-    Raises:
-        DataError, StoreError: it cannot be read, or belongs to another shard.
-    """
-    body = _meta(source, entry, ReadOptions())
-    with errors_at(file=body.path):
-        offset, text = _read_head(body, entry.raw.size_bytes, source.limits, split=True)
-    _check_header(body.path, len(offset) - 1, text, entry, source.limits)
-    expected = entry.samples, len(first_line(entry.config))
-    if (len(offset) - 1, int(offset[0])) != expected:
-        raise SidecarMismatch("not the places of so many lines, behind the names", file=body.path,
-                              expected=expected, found=(len(offset) - 1, int(offset[0])))  # fmt: skip
-    return offset.astype(np.int64)
 
 
 def same_bytes(source: ShardFile, raw: str, packed: str, compression: str, listed: EntryFile) -> bool:

@@ -12,7 +12,7 @@ import posixpath
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import IO, Self
 
@@ -161,9 +161,8 @@ class TemporaryFiles:
         """
         size = source.store.head(source.path).size_bytes
         offset, target, length = _joined(recovered)
-        options = {**source.options, **recovered.options}
         if not recovered.made and recovered.size_bytes == size and length.tolist() == [size] and offset[0] == target[0]:
-            return replace(source, options=options)
+            return source
         most = 2 * size + _MOST_MORE_BYTES
         if recovered.size_bytes > most:
             raise LimitExceeded("a damaged file asks for a much larger one", file=source.place,
@@ -180,7 +179,7 @@ class TemporaryFiles:
                     waiting, held = [], 0
             sink.write([*waiting, *_zeros(recovered.size_bytes - at)])
             self._excess[sink.path] = self._excess.get(source.path, 0)
-        return replace(self._as_source(sink.path, source), options=options)
+        return self._as_source(sink.path, source)
 
     def unpacked(self, source: ShardFile) -> Unpacked:
         """Unpack a compressed file up to its damage, and from each member or frame that begins behind it.
