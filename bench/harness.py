@@ -164,13 +164,17 @@ def _import_lazily() -> None:
     """Let packages import what they import once a process.
 
     pyarrow imports pandas at the first array, wherever it is installed. That takes half a second to a second, and some
-    peers (datasets) import it themselves while they are set up. lading imports a name's modules when the name is used.
+    peers (datasets) import it themselves while they are set up. lading imports the modules of a name
+    and of a format when they are used.
     """
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].array([])
     if "lading" in sys.modules:
         for name in sys.modules["lading"].__all__:
             getattr(sys.modules["lading"], name)
+        from lading._core.formats.registry import all_formats
+
+        list(all_formats())
 
 
 def _touch_memory(place: Place, size: int) -> None:
