@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import lading
 from lading._core.cli.main import app
-from lading._core.jobs.convert.spec import Conversion
+from lading._core.jobs.convert.job_plan import JobPlan
 from lading._core.storage.fsspec import FsspecStore
 from lading._core.storage.objects import ObjectStore
 from lading._core.storage.store_options import by_prefix, for_fsspec, for_obstore, of_url
@@ -116,7 +116,7 @@ def test_secrets_are_not_shown() -> None:
     stores = Stores.of(None, {"secret_access_key": _SECRET})
     assert stores is not None
     store, _ = resolve("s3://b/x", stores)
-    job = Conversion("", None, None, stores=stores.for_workers)  # type: ignore[arg-type] # looked at only
+    job = JobPlan("", None, None, stores=stores.for_workers)  # type: ignore[arg-type] # looked at only
     assert _SECRET not in repr((stores, store, of_url(stores.options, "s3://b"), job))
     assert pickle.loads(pickle.dumps(stores)) == stores
 

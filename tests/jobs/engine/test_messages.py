@@ -18,13 +18,15 @@ from lading._core.dataset.shards.shards import ReadPlan
 from lading._core.dataset.steps.filter_steps import Where
 from lading._core.dataset.steps.map_step import Map
 from lading._core.dataset.steps.order_steps import Limit
-from lading._core.jobs.convert.plan import Plan
-from lading._core.jobs.convert.spec import Conversion, decode_schema, encode_schema
+from lading._core.jobs.convert.job_plan import JobPlan
+from lading._core.jobs.convert.schemas import Schemas
 from lading._core.jobs.engine.messages import (
     decode_error,
     decode_message,
+    decode_schema,
     encode_error,
     encode_message,
+    encode_schema,
     encode_warning,
     read_frame,
     repeat_warning,
@@ -124,7 +126,7 @@ def test_messages_and_tables_through_a_pipe() -> None:
         assert read_frame(pipe) is None
 
 
-PLAIN = Conversion("a", ReadPlan("samples"), WriteOptions(format="b"))
+PLAIN = JobPlan("a", ReadPlan("samples"), WriteOptions(format="b"))
 
 
 def test_a_conversion_crosses_whole() -> None:
@@ -132,27 +134,27 @@ def test_a_conversion_crosses_whole() -> None:
         [pa.field("a", pa.string(), metadata={"k": "v"}), ref_field(pa.field("b", RefType()))], {"m": "n"}
     )
     interleaved = InterleavedOptions(fields=("a",), sample_id_field=None)
-    how = Conversion(
+    how = JobPlan(
         "webdataset", ReadPlan("interleaved", {"regroup": True}, interleaved, ("root",)),
         WriteOptions(format="parquet", options={"compression_level": 3}, checksums="files", max_batch_bytes=5),
-        (Where("a == 'b'"), Limit(3)), Plan(schema, {"a": "image"}, ("a",), columns=("a", "b")),
+        (Where("a == 'b'"), Limit(3)), Schemas(schema, {"a": "image"}, ("a",), columns=("a", "b")),
         digests=True, index_file="i.json",
     )  # fmt: skip
-    found = Conversion.decode(how.encode())
+    found = JobPlan.decode(how.encode())
     assert found == how
-    assert found.plan.schema.equals(schema, check_metadata=True)
-    assert Conversion.decode(PLAIN.encode()) == PLAIN
+    assert found.schemas.schema.equals(schema, check_metadata=True)
+    assert JobPlan.decode(PLAIN.encode()) == PLAIN
 
 
 @pytest.mark.parametrize("value", [pc.field("a") > 1, b"x", {1, 2}, RefType()])
 def test_an_option_of_any_type_crosses(value: object) -> None:
     how = replace(PLAIN, read=ReadPlan("samples", {"filter": value}))
-    assert str(Conversion.decode(how.encode()).read.format_options["filter"]) == str(value)
+    assert str(JobPlan.decode(how.encode()).read.format_options["filter"]) == str(value)
 
 
 def test_a_function_crosses_whatever_it_is_made_of() -> None:
     least = 3
-    [step] = Conversion.decode(replace(PLAIN, steps=(Map(lambda number: number + least),)).encode()).steps
+    [step] = JobPlan.decode(replace(PLAIN, steps=(Map(lambda number: number + least),)).encode()).steps
     assert isinstance(step, Map)
     assert step.function(4) == 7  # type: ignore[arg-type]
 

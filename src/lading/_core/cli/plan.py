@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lading._core.jobs.convert.job_plan import JobPlan
+    from lading._core.jobs.convert.estimate import Estimate
     from lading._core.train.plan import Plan
 
 __all__ = ["plan"]
@@ -124,7 +124,7 @@ def _show_job(
     asked: dict[str, Any],
 ) -> None:
     """Show what a conversion will take."""
-    from lading._core.jobs.convert.job_plan import plan_job
+    from lading._core.jobs.convert.estimate import plan_job
 
     if not writing.get("format"):
         raise UsageError("a job is planned for a format", found="--job without --to", advice="Add --to parquet.")
@@ -134,7 +134,7 @@ def _show_job(
     out.show(made.to_dict(), _job_text(made))
 
 
-def _job_text(made: JobPlan) -> Iterator[RenderableType]:
+def _job_text(made: Estimate) -> Iterator[RenderableType]:
     from rich.text import Text
 
     speed = f"at {format_bytes(made.rate_bytes)}/s each (--rate)"
@@ -152,7 +152,7 @@ def _job_text(made: JobPlan) -> Iterator[RenderableType]:
     yield facts((name, Text(value)) for name, value in rows)
 
 
-def _kept_row(made: JobPlan) -> list[tuple[str, str]]:
+def _kept_row(made: Estimate) -> list[tuple[str, str]]:
     """Return what is said of the results of functions that are kept."""
     if made.spool_bytes == 0:
         return []

@@ -16,8 +16,8 @@ from lading._core.dataset.steps.functions import Function, OnFunctionError
 from lading._core.dataset.steps.map_step import Map
 from lading._core.dataset.steps.order_steps import Limit
 from lading._core.formats.registry import format_of_name
-from lading._core.jobs.convert.conversion_job import ConversionJob
 from lading._core.jobs.convert.convert_one import convert_one
+from lading._core.jobs.convert.job import Job
 from lading._core.jobs.convert.splits import (
     convert_splits,
     jobs_of_splits,
@@ -238,8 +238,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two
         temporary_files_in(write.temp_dir),
     ):
 
-        def job_of(one: Queryable) -> ConversionJob:
-            job = ConversionJob.of(Query.of(one, **opening), write, columns, steps, report)
+        def job_of(one: Queryable) -> Job:
+            job = Job.of(Query.of(one, **opening), write, columns, steps, report)
             return job.with_storage_options(storage_options)
 
         if isinstance(source, Mapping):

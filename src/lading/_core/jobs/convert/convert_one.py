@@ -20,17 +20,17 @@ from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.key_steps import split_by_group
 from lading._core.dataset.writing.single_file import check_file, options_of_file
 from lading._core.dataset.writing.writer import DatasetWriter, WriteSummary
-from lading._core.jobs.convert.conversion_job import ConversionJob
+from lading._core.jobs.convert.job import Job
+from lading._core.jobs.convert.job_plan import JobPlan
 from lading._core.jobs.convert.job_spool import PartSpools, job_spool
 from lading._core.jobs.convert.left_out import note_left_out
 from lading._core.jobs.convert.open_job import Destination, OpenJob
-from lading._core.jobs.convert.plan import as_members, take_files_in
 from lading._core.jobs.convert.ranks import begin_rank, rank_of, refuse_for_ranks
 from lading._core.jobs.convert.read_back import compare, refuse_unverifiable
 from lading._core.jobs.convert.refusals import ledger_file, refuse_harm, refuse_references, refuse_taken
 from lading._core.jobs.convert.run import Run
 from lading._core.jobs.convert.schedule import Schedule, make_schedule, start_workers
-from lading._core.jobs.convert.spec import Conversion
+from lading._core.jobs.convert.schemas import as_members, take_files_in
 from lading._core.jobs.convert.summary import ConvertSummary
 from lading._core.jobs.engine.done import begin_build
 from lading._core.jobs.engine.journal import (
@@ -62,7 +62,7 @@ __all__ = ["convert_one"]
 
 
 def convert_one(
-    job: ConversionJob,
+    job: Job,
     destination: str | os.PathLike[str],
     staging: Staging | None = None,
     parts: PartSpools | None = None,
@@ -91,7 +91,7 @@ def convert_one(
         return replace(_with_warning(job, done), seconds=time.perf_counter() - began)
 
 
-def _open_job(job: ConversionJob, shards: Shards, to: Destination, held: ExitStack) -> OpenJob:
+def _open_job(job: Job, shards: Shards, to: Destination, held: ExitStack) -> OpenJob:
     """Refuse what cannot be written; return the job with the options that are used.
 
     Raises:
@@ -176,7 +176,7 @@ def _summary(
         counts=dict(Counter(written.counts) + shards.counts + losses.counts + run.unmatched),
         filtered_rows=losses.rows["filtered"], filtered=losses.first["filtered"],
         lost_rows=losses.rows["lost"], lost=losses.first["lost"],
-        skipped_shards=shards.bad.listed(), differences=spec.plan.differences, dry_run=spec.write.dry_run,
+        skipped_shards=shards.bad.listed(), differences=spec.schemas.differences, dry_run=spec.write.dry_run,
         roots=_needed_roots(opened, spec),
         tasks=0 if journal is None else journal.tasks, tasks_before=0 if journal is None else len(journal.done),
     )  # fmt: skip
@@ -191,7 +191,7 @@ def _tell_ended(opened: OpenJob, done: ConvertSummary) -> None:
                       stacklevel=4)  # fmt: skip
 
 
-def _with_warning(job: ConversionJob, done: ConvertSummary) -> ConvertSummary:
+def _with_warning(job: Job, done: ConvertSummary) -> ConvertSummary:
     """Return the summary; warn of a split by groups that no group is in, because its size is not known before."""
     step = split_by_group(job.steps)
     if step is not None and not done.samples:
@@ -227,7 +227,7 @@ def _convert_rank(opened: OpenJob, schedule: Schedule) -> ConvertSummary:
     return ConvertSummary(
         opened.source_format, spec.write.format, opened.shards.view, run.tally.shards, written["shards"],
         run.tally.samples, run.tally.rows, written["size"], run.tally.payload_bytes, time.perf_counter() - began,
-        differences=spec.plan.differences,
+        differences=spec.schemas.differences,
         unfinished=f"rank {rank} of {ranks} is done; {told_tasks}: {next_step}",
     )  # fmt: skip
 
@@ -364,12 +364,12 @@ def _into_file(opened: OpenJob) -> WriteOptions:
     return replace(write, options=options_of_file(name, opened.target, write.options or {}))
 
 
-def _written_as(spec: Conversion) -> dict[str, Any]:
+def _written_as(spec: JobPlan) -> dict[str, Any]:
     """Arguments of the writer that say what is written, not where."""
     write = spec.write
     return {
-        "format": write.format, "view": spec.view, "schema": spec.plan.schema_written, "options": write.options,
-        "roles": spec.plan.roles, "checksums": write.checksums,
+        "format": write.format, "view": spec.view, "schema": spec.schemas.schema_written, "options": write.options,
+        "roles": spec.schemas.roles, "checksums": write.checksums,
     }  # fmt: skip
 
 
@@ -380,7 +380,7 @@ def _close_ledger(ledger: Sink | None, bad: BadShards) -> None:
         ledger.close()
 
 
-def _needed_roots(opened: OpenJob, spec: Conversion) -> list[str]:
+def _needed_roots(opened: OpenJob, spec: JobPlan) -> list[str]:
     """The folders that readers of lazy output must name: those that they do not open because of the manifest."""
     if not spec.write.lazy:
         return []

@@ -29,7 +29,7 @@ from lading._core.dataset.writing.outcomes import Outcomes, failed_rows
 from lading._core.formats.base import Scan, Stretch
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.registry import get_format
-from lading._core.jobs.convert.spec import Conversion
+from lading._core.jobs.convert.job_plan import JobPlan
 from lading._core.jobs.engine.progress import Tally
 from lading._core.pipeline.batch import Batch
 from lading._core.pipeline.fetch import advising, fetched_parts
@@ -74,7 +74,7 @@ class Converter:
     def __init__(  # noqa: PLR0913 - one value a decision of the job
         self,
         dataset: Shards,
-        spec: Conversion,
+        spec: JobPlan,
         arranged: Arranged | None = None,
         *,
         write_ledger: Callable[[bytes], None] | None = None,
@@ -89,15 +89,15 @@ class Converter:
         self.tally, self.losses = Tally(), Outcomes(write_ledger)
         self._dataset, self._spec, self._on_digests, self._on_batch = dataset, spec, on_digests, on_batch
         self._max_rows, self._spools, self._first_shard, self._first_sample = max_rows, spools, first_shard, 0
-        self._schema = spec.plan.schema
-        self._texts = {f.name for f in spec.plan.schema_written or () if is_text(f.type)}
+        self._schema = spec.schemas.schema
+        self._texts = {f.name for f in spec.schemas.schema_written or () if is_text(f.type)}
         self._holds_rows = get_format(spec.write.format).info.fixed_schema
         self._arranged = arranged
         self.transform = Transform(
             spec.steps,
             spec.view,
             dataset.fetcher,
-            map_schemas=spec.plan.mapped,
+            map_schemas=spec.schemas.mapped,
             counts=dataset.counts,
             any_members=dataset.takes_any_fields,
             spools=spools,
@@ -141,7 +141,7 @@ class Converter:
         # The fixed costs of a batch equal the time to move 5 MB: shards of 240 KB are converted 1.6 times as fast so.
         most = min(_TOGETHER_BYTES, spec.max_batch_bytes // 4)
         batches = join(self.rows(shards, stretches), _MAX_ROWS, most, _TOGETHER_SHARDS, self._may_join)
-        target = spec.plan.written if self._arranged is None else spec.plan.schema_written
+        target = spec.schemas.written if self._arranged is None else spec.schemas.schema_written
         return self._fetch(batches, target)
 
     def rows(self, shards: range, stretches: Sequence[Stretch | None] = ()) -> Iterator[Batch]:
@@ -153,9 +153,9 @@ class Converter:
 
     def _scan(self, shards: range, stretches: Sequence[Stretch | None]) -> Iterator[Batch]:
         """Give the rows of some shards, with the columns of the conversion."""
-        spec, plan, schema = self._spec, self._spec.plan, self._schema
-        columns = None if plan.columns is None else [*plan.columns, "__key__"]
-        if schema is not None and not plan.whole:
+        spec, schemas, schema = self._spec, self._spec.schemas, self._schema
+        columns = None if schemas.columns is None else [*schemas.columns, "__key__"]
+        if schema is not None and not schemas.whole:
             columns = schema.names
         fetches_all = not (spec.steps or spec.write.lazy)
         scan = Scan(
@@ -178,7 +178,7 @@ class Converter:
             self._first_sample = FIRST_OF_SHARD * (self._first_shard + number)
             self._first_sample += 0 if stretch is None else stretch.first_sample
             for batch in found:
-                if schema is not None and plan.whole:
+                if schema is not None and schemas.whole:
                     refuse_unknown(batch.schema, schema, self._dataset.path(number))
                 read = share(batch)
                 for part in split_duplicate_ids(batch) if apart else [batch]:
@@ -332,7 +332,7 @@ class Converter:
                 rows -= part.num_rows
                 samples -= part.num_samples
                 size -= part.size_bytes if drops else 0
-                written = spec.plan.schema_written
+                written = spec.schemas.schema_written
                 yield part if written is None else part.with_rows(as_text(part.rows, written))
                 del part  # before as much is unpacked again
         if rows:

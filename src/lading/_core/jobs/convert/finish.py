@@ -13,11 +13,11 @@ from typing import Any, Final
 from lading._core.dataset.shards.bad_shards import BadShards
 from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.dataset.writing.writer import DatasetWriter, WriteSummary
-from lading._core.jobs.convert.spec import decode_schema
 from lading._core.jobs.convert.summary import ConvertSummary, summary_from
 from lading._core.jobs.engine.done import done_before
 from lading._core.jobs.engine.journal import FINISH_NAME, begin_commit
 from lading._core.jobs.engine.journal_plan import JournalPlan, first_difference
+from lading._core.jobs.engine.messages import decode_schema
 from lading._core.jobs.engine.progress import Tally
 from lading._core.jobs.engine.records import read_json, read_records
 from lading._core.jobs.engine.results import Answer, Results

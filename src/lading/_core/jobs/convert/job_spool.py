@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.transform.function_spool import FunctionSpool
-from lading._core.jobs.convert.conversion_job import ConversionJob
+from lading._core.jobs.convert.job import Job
 from lading._core.jobs.engine.fingerprint import fingerprint, plain_facts
 from lading._core.jobs.engine.journal_plan import JournalPlan, functions_plan, refuse_other
 from lading._core.jobs.engine.records import read_json
@@ -44,7 +44,7 @@ _Left: TypeAlias = list[tuple[Mapping[str, Any], StagedFolder]]
 
 @contextmanager
 def job_spool(
-    job: ConversionJob,
+    job: Job,
     shards: Shards,
     place: tuple[Store, str],
     *,
@@ -105,11 +105,11 @@ class PartSpools:
         held: removes what functions made when all parts are written.
     """
 
-    jobs: Sequence[ConversionJob]
+    jobs: Sequence[Job]
     place: tuple[Store, str]
     held: ExitStack
     _left: _Left = field(default_factory=list)
-    _made: list[tuple[ConversionJob, FunctionSpool]] = field(default_factory=list)
+    _made: list[tuple[Job, FunctionSpool]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Take what functions made for a job that died, before it is swept."""
@@ -118,7 +118,7 @@ class PartSpools:
         if home is not None:
             self._left = self.held.enter_context(_left(job, home))
 
-    def of(self, job: ConversionJob, shards: Shards, *, alone: bool) -> tuple[FunctionSpool, int]:
+    def of(self, job: Job, shards: Shards, *, alone: bool) -> tuple[FunctionSpool, int]:
         """Return the spool of a job, and how many first steps it has in common with other ones of the same source."""
         others = [_common(job, other) for other in self.jobs if other.steps is not job.steps]
         common = max(others, default=0)
@@ -130,7 +130,7 @@ class PartSpools:
         return spool, common
 
 
-def _common(job: ConversionJob, other: ConversionJob) -> int:
+def _common(job: Job, other: Job) -> int:
     """How many first steps two jobs have in common, if they have the same source."""
     source, others = job.query.source, other.query.source
     if source is not others and source != others:
@@ -150,13 +150,13 @@ def _names(steps: Sequence[Step]) -> list[str]:
     return [f"function-{place:03}-{fingerprint(told[: place + 1])}" for place in range(len(steps))]
 
 
-def _read_again(job: ConversionJob, common: int) -> Sequence[Step]:
+def _read_again(job: Job, common: int) -> Sequence[Step]:
     """The steps up to the last function whose samples are read again; none without such a function."""
     last = max((i for i, step in enumerate(job.steps) if step.needs_all), default=0)
     return _with_functions(job.steps[: len(job.steps) if job.write.num_shards is not None else max(last, common)])
 
 
-def _home(job: ConversionJob, place: tuple[Store, str], *, alone: bool) -> str | None:
+def _home(job: Job, place: tuple[Store, str], *, alone: bool) -> str | None:
     """Return the path next to which hidden folders hold what functions made; None if it need not outlive the job."""
     write, (store, path) = job.write, place
     if write.dry_run or write.rank is not None:
@@ -168,7 +168,7 @@ def _home(job: ConversionJob, place: tuple[Store, str], *, alone: bool) -> str |
 
 
 @contextmanager
-def _left(job: ConversionJob, home: str) -> Iterator[_Left]:
+def _left(job: Job, home: str) -> Iterator[_Left]:
     """Take what functions made for jobs of a destination that died; at the end it is removed, or left after errors.
 
     A job that is not resumed removes what lies in `temp_dir`; it removes what lies next to its destination later.

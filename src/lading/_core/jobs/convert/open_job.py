@@ -13,7 +13,7 @@ from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.writing.single_file import is_file_name
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.registry import get_format
-from lading._core.jobs.convert.conversion_job import ConversionJob
+from lading._core.jobs.convert.job import Job
 from lading._core.manifest.commit import Staging, find_destination
 from lading._core.storage.base import Sink, Store
 from lading._core.storage.stores import Stores
@@ -66,7 +66,7 @@ class OpenJob:
         began: when the conversion began.
     """
 
-    job: ConversionJob
+    job: Job
     shards: Shards
     to: Destination
     held: ExitStack

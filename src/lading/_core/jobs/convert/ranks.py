@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from lading._core.dataset.shards.shards import Shards
 from lading._core.jobs.convert.schedule import Schedule
-from lading._core.jobs.convert.spec import encode_schema
 from lading._core.jobs.engine.journal import FINISH_NAME, Journal, open_journal
 from lading._core.jobs.engine.journal_plan import journal_plan
+from lading._core.jobs.engine.messages import encode_schema
 from lading._core.manifest.builds import rank_builds_of
 from lading._core.manifest.commit import Staging
 from lading._core.storage.base import Store
@@ -142,14 +142,14 @@ def begin_rank(
         **{name: encode_schema(value) if isinstance(value, pa.Schema) else value for name, value in told.items()},
         "ranks": ranks,
         "write": {
-            "format": write.format, "view": spec.view, "schema": encode_schema(spec.plan.schema_written),
-            "options": write.options, "roles": dict(spec.plan.roles), "checksums": write.checksums,
+            "format": write.format, "view": spec.view, "schema": encode_schema(spec.schemas.schema_written),
+            "options": write.options, "roles": dict(spec.schemas.roles), "checksums": write.checksums,
         },
         "overwrite": write.overwrite,
         "first_shards": [0 if schedule.arranged is not None else task.first for task in schedule.tasks],
         "source_shards": len(shards.listing),
         "more_source_shards": schedule.source_shards,
-        "differences": list(spec.plan.differences),
+        "differences": list(spec.schemas.differences),
     }  # fmt: skip
     try:
         data = orjson.dumps(kept)

@@ -11,8 +11,8 @@ from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.features.natural import is_media_list, natural_schema
 from lading._core.features.types import feature_of
 from lading._core.formats.format import AnyFormat
-from lading._core.jobs.convert.conversion_job import ConversionJob
-from lading._core.jobs.convert.spec import Conversion
+from lading._core.jobs.convert.job import Job
+from lading._core.jobs.convert.job_plan import JobPlan
 from lading._core.jobs.verify.digest import dataset_digest
 from lading._core.pipeline.columns import written_schema
 from lading._core.spelling import names_value
@@ -22,14 +22,14 @@ from lading.errors import DataError, Unrepresentable, UsageError
 __all__ = ["compare", "refuse_unverifiable"]
 
 
-def refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
+def refuse_unverifiable(target: AnyFormat, spec: JobPlan) -> None:
     """Refuse to verify where a column becomes less: the digests would always differ.
 
     Raises:
         UsageError: names the column.
         Unrepresentable: values of columns have no digest.
     """
-    schema = spec.plan.schema_written
+    schema = spec.schemas.schema_written
     if schema is None:
         return
     without = [field for field in schema if undigested(pa.schema([field])) is not None]
@@ -54,7 +54,7 @@ def refuse_unverifiable(target: AnyFormat, spec: Conversion) -> None:
                          + " out --verify.")  # fmt: skip
 
 
-def compare(digest: DatasetDigest, writer: DatasetWriter, job: ConversionJob, roots: Sequence[str]) -> None:
+def compare(digest: DatasetDigest, writer: DatasetWriter, job: Job, roots: Sequence[str]) -> None:
     """Read back what was written, with its digest, before anybody sees it."""
     writer.add_digest(digest)
     folder = writer.finish()

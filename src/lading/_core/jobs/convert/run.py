@@ -15,11 +15,11 @@ from lading._core.content.digests import DatasetDigest
 from lading._core.dataset.values.absent_fields import refuse_absent_fields
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.features.items import KEY
+from lading._core.jobs.convert.convert_task import Attempt
 from lading._core.jobs.convert.converter import Converter
 from lading._core.jobs.convert.open_job import OpenJob
 from lading._core.jobs.convert.schedule import Schedule
 from lading._core.jobs.convert.tasks import Task
-from lading._core.jobs.engine.do_task import Attempt
 from lading._core.jobs.engine.executors import ExecutorPool
 from lading._core.jobs.engine.failures import Failures
 from lading._core.jobs.engine.journal import Journal

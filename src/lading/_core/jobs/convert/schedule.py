@@ -24,11 +24,11 @@ from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.features.items import KEY
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
-from lading._core.jobs.convert.conversion_job import ConversionJob
 from lading._core.jobs.convert.converter import Converter
+from lading._core.jobs.convert.job import Job
+from lading._core.jobs.convert.job_plan import JobPlan
 from lading._core.jobs.convert.open_job import OpenJob
 from lading._core.jobs.convert.settle import settled
-from lading._core.jobs.convert.spec import Conversion
 from lading._core.jobs.convert.tasks import (
     ALONE_BYTES,
     SHARD_BYTES,
@@ -82,7 +82,7 @@ class Schedule:
         spool: what functions made so far.
     """
 
-    spec: Conversion
+    spec: JobPlan
     tasks: Sequence[Task]
     sizes: Sequence[int]
     staging: Staging | None = None
@@ -135,7 +135,7 @@ def make_schedule(opened: OpenJob, spool: FunctionSpool) -> Schedule:
     return Schedule(spec, tasks, sizes, staging, pool, arranged, chosen, source_shards, apart, spool)
 
 
-def _is_apart(job: ConversionJob, behind: Sequence[Step]) -> bool:
+def _is_apart(job: Job, behind: Sequence[Step]) -> bool:
     """Whether any process may do the tasks; `behind` are the steps behind the last one that needs all samples."""
     target = get_format(job.write.format)
     alone = (
@@ -195,8 +195,8 @@ def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], sizes: S
 
 
 def _arranged(
-    spec: Conversion, chosen: ChosenSamples, shards: Shards, held: ExitStack, *, to_file: bool
-) -> tuple[Conversion, Arranged, int]:
+    spec: JobPlan, chosen: ChosenSamples, shards: Shards, held: ExitStack, *, to_file: bool
+) -> tuple[JobPlan, Arranged, int]:
     """Put the samples of a conversion in their new order, which are chosen by the steps before.
 
     Returns the conversion with the steps behind, the samples, and the number of shards that were read.
@@ -211,14 +211,14 @@ def _arranged(
     there = np.zeros(len(ends), np.bool_)
     for first in range(0, len(numbers), _LOOKED_UP):
         there[lookup(ends, np.asarray(numbers[first : first + _LOOKED_UP], np.int64))[0]] = True
-    mapped = spec.plan.mapped[sum(step.makes_columns for step in before) :]
+    mapped = spec.schemas.mapped[sum(step.makes_columns for step in before) :]
     lists = spec.read.image_lists
     read = replace(spec.read, image_lists=None if lists is None else names_behind(before, lists))
-    rest = replace(spec, read=read, steps=tuple(behind), plan=replace(spec.plan, mapped=mapped))
+    rest = replace(spec, read=read, steps=tuple(behind), schemas=replace(spec.schemas, mapped=mapped))
     return rest, arranged, int(there.sum())
 
 
-def planned_pieces(job: ConversionJob, shards: Shards, sizes: Sequence[int], *, alone: bool) -> list[Piece]:
+def planned_pieces(job: Job, shards: Shards, sizes: Sequence[int], *, alone: bool) -> list[Piece]:
     """The source in pieces that are read alone: shards, and stretches of large ones that are worth several tasks."""
     size = _shard_size(job.write)
     if alone or _is_undivided(job.write) or any(step.counts_samples for step in job.steps) or not may_be_cut(shards):
@@ -233,7 +233,7 @@ def planned_pieces(job: ConversionJob, shards: Shards, sizes: Sequence[int], *, 
 
 
 def planned_tasks(
-    shards: Shards, spec: Conversion, sizes: Sequence[int], pieces: Sequence[Piece], spool: FunctionSpool, *,
+    shards: Shards, spec: JobPlan, sizes: Sequence[int], pieces: Sequence[Piece], spool: FunctionSpool, *,
     alone: bool,
 ) -> list[Task]:  # fmt: skip
     """The tasks of a conversion in the order of its source; one (`alone`) for one file."""
@@ -249,7 +249,7 @@ def planned_tasks(
 
 
 def _arranged_tasks(
-    shards: Shards, whole: Conversion, spec: Conversion, arranged: Arranged, spool: FunctionSpool, *, alone: bool
+    shards: Shards, whole: JobPlan, spec: JobPlan, arranged: Arranged, spool: FunctionSpool, *, alone: bool
 ) -> list[Task]:
     """The tasks of a conversion whose samples are written in another order; `whole` has all of its steps."""
     total = int(arranged.sizes.sum())
@@ -272,7 +272,7 @@ def _one_task(stop: int, size: int, cut: Cut) -> list[Task]:
     return [Task(0, 0, stop, size, cut)] if stop else []
 
 
-def _cut(shards: Shards, spec: Conversion, spool: FunctionSpool, *, alone: bool) -> Cut:
+def _cut(shards: Shards, spec: JobPlan, spool: FunctionSpool, *, alone: bool) -> Cut:
     """Where the only task cuts its output into shards.
 
     Raises:
@@ -293,7 +293,7 @@ def _cut(shards: Shards, spec: Conversion, spool: FunctionSpool, *, alone: bool)
     return Cut(SHARD_BYTES, samples=total // wanted, longer=total % wanted)
 
 
-def _samples_left(shards: Shards, spec: Conversion, spool: FunctionSpool) -> int:
+def _samples_left(shards: Shards, spec: JobPlan, spool: FunctionSpool) -> int:
     """How many samples are left behind all steps."""
     if split_at_list(spec.steps)[0] or not any(step.is_spooled for step in spec.steps):
         return len(ChosenSamples(shards, spec.steps, spool=spool).numbers)
@@ -302,16 +302,16 @@ def _samples_left(shards: Shards, spec: Conversion, spool: FunctionSpool) -> int
         return sum(batch.num_samples for batch in converter.rows(range(len(shards.listing))))
 
 
-def _numbered(tasks: list[Task], shards: Shards, spec: Conversion, arranged: Arranged | None) -> list[Task]:
+def _numbered(tasks: list[Task], shards: Shards, spec: JobPlan, arranged: Arranged | None) -> list[Task]:
     """The tasks, with the numbers of their first rows where rows without keys are to be members of tars.
 
     There each is named by its number in the source, or by its place in a new order, whoever does its task: a row that
     is left out leaves a gap.
     """
     fmt, write = get_format(spec.write.format), spec.write
-    roles = Roles(dict(spec.plan.roles))
+    roles = Roles(dict(spec.schemas.roles))
     kind = ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), roles, write.checksums)
-    schema, changes = spec.plan.schema_written, any(step.replaces_batches for step in spec.steps)
+    schema, changes = spec.schemas.schema_written, any(step.replaces_batches for step in spec.steps)
     # What a function makes of rows may be more than they were; then one process does it all, and counts on.
     if len(tasks) <= 1 or changes or not kind.takes_members or schema is None or KEY in schema.names:
         return tasks

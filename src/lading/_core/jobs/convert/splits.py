@@ -18,11 +18,11 @@ from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.key_steps import has_split
 from lading._core.dataset.writing.single_file import is_file_name
 from lading._core.formats.registry import get_format
-from lading._core.jobs.convert.conversion_job import ConversionJob
 from lading._core.jobs.convert.convert_one import convert_one
+from lading._core.jobs.convert.job import Job
 from lading._core.jobs.convert.job_spool import PartSpools
-from lading._core.jobs.convert.plan import take_files_in
 from lading._core.jobs.convert.refusals import refuse_harm, refuse_taken
+from lading._core.jobs.convert.schemas import take_files_in
 from lading._core.jobs.convert.summary import ConvertSummary, together
 from lading._core.jobs.engine.done import begin_build
 from lading._core.jobs.engine.journal import Journal, begin_commit, had_begun, keep_plan, telling_what_is_kept
@@ -40,9 +40,7 @@ from lading.options import (
 __all__ = ["convert_splits", "jobs_of_splits", "places_of_splits", "refuse_parts"]
 
 
-def jobs_of_splits(
-    job: ConversionJob, error: SeveralSplits, destination: str | os.PathLike[str]
-) -> dict[str, ConversionJob]:
+def jobs_of_splits(job: Job, error: SeveralSplits, destination: str | os.PathLike[str]) -> dict[str, Job]:
     """Return a job for each split of a source that lists several. Raises as `places_of_splits` does."""
     asked = (("limit", job.limit is not None), ("ledger", job.write.ledger is not None))
     of_one = [name for name, given in asked if given]
@@ -114,7 +112,7 @@ def refuse_parts(
                              found=repr(name), advice=f"{FOLDER} is lading's own: choose another name.")  # fmt: skip
 
 
-def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.PathLike[str]) -> ConvertSummary:
+def convert_splits(jobs: Mapping[str, Job], destination: str | os.PathLike[str]) -> ConvertSummary:
     """Convert each split into a folder of its name; the destination appears in one step at the end.
 
     The summary is of all of them, as of one dataset.
@@ -158,7 +156,7 @@ def convert_splits(jobs: Mapping[str, ConversionJob], destination: str | os.Path
 
 
 def _converted(
-    name: str, job: ConversionJob, to: str, whole: Staging | None = None, spools: PartSpools | None = None
+    name: str, job: Job, to: str, whole: Staging | None = None, spools: PartSpools | None = None
 ) -> ConvertSummary:
     done = convert_one(job, to, None if whole is None or is_file_name(to) else whole.part(name), spools)
     if not done.samples and has_split(job.steps):

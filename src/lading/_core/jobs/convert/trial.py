@@ -13,7 +13,7 @@ from lading._core.dataset.transform.function_spool import StepSpool
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
 from lading._core.jobs.convert.converter import Converter
-from lading._core.jobs.convert.spec import Conversion
+from lading._core.jobs.convert.job_plan import JobPlan
 from lading._core.jobs.convert.tasks import Piece, Rates
 from lading._core.manifest.values import FOLDER
 from lading._core.pipeline.cutting import Cut
@@ -35,7 +35,7 @@ _LEAST_RATIO = 0.001
 
 
 def tried_rates(
-    shards: Shards, spec: Conversion, pieces: Sequence[Piece], spools: Sequence[StepSpool | None] = ()
+    shards: Shards, spec: JobPlan, pieces: Sequence[Piece], spools: Sequence[StepSpool | None] = ()
 ) -> Rates:
     """Return the bytes that a conversion writes, found by the first rows of a few pieces of the source, in memory.
 
@@ -71,7 +71,7 @@ def _long_piece(pieces: Sequence[Piece], number: int) -> Piece:
     return found
 
 
-def tried_ratio(shards: Shards, spec: Conversion, arranged: Arranged, spools: Sequence[StepSpool | None] = ()) -> float:
+def tried_ratio(shards: Shards, spec: JobPlan, arranged: Arranged, spools: Sequence[StepSpool | None] = ()) -> float:
     """Return the bytes that a conversion writes for each byte of payload, found by the first samples in a new order."""
     written = payload = 0
     with suppress(LadingError), shards.reporting_to(Counter()):
@@ -80,12 +80,12 @@ def tried_ratio(shards: Shards, spec: Conversion, arranged: Arranged, spools: Se
 
 
 def _tried(
-    shards: Shards, spec: Conversion, tried: range, piece: Piece | None = None, arranged: Arranged | None = None,
+    shards: Shards, spec: JobPlan, tried: range, piece: Piece | None = None, arranged: Arranged | None = None,
     spools: Sequence[StepSpool | None] = (),
 ) -> tuple[float, int, int]:  # fmt: skip
     """Share of a piece, or of places, that was read, bytes that were written, and bytes of payload."""
     store, write, fmt = MemoryStore(), spec.write, get_format(spec.write.format)
-    kind = ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), Roles(dict(spec.plan.roles)), "none")
+    kind = ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), Roles(dict(spec.schemas.roles)), "none")
     share, payload = 0.0, 0
     small = replace(spec, write=replace(write, max_batch_bytes=_TRIED_BYTES))
     background = Background("lading-trial")
@@ -94,7 +94,7 @@ def _tried(
         made = FinishedShards(store, "trial", FOLDER)
         writer = PartWriter(
             BuildFolder(store, "trial"), kind, made, closing=background, name="{:06d}".format, cut=Cut(_ALL_BYTES),
-            schema=spec.plan.schema_written,
+            schema=spec.schemas.schema_written,
         )  # fmt: skip
         held.callback(writer.abort)
         sizes = {} if piece is None else {piece.shard: piece.size_bytes}

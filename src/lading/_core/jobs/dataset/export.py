@@ -36,7 +36,7 @@ from lading._core.features.types import (
 from lading._core.formats.base import Members, ShardFile
 from lading._core.formats.registry import get_format
 from lading._core.jobs.convert.convert import convert
-from lading._core.jobs.convert.plan import refuse_inside
+from lading._core.jobs.convert.schemas import refuse_inside
 from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.manifest.commit import Staging, check_destination, find_destination

@@ -14,51 +14,24 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from lading._core.dataset.order.arranged import Arranged
-from lading._core.dataset.shards.random_access import uniting
-from lading._core.dataset.source.source import LISTING_SCHEMA, Listing
-from lading._core.dataset.transform.function_spool import FunctionSpool
-from lading._core.dataset.transform.part_shards import planned_shards
-from lading._core.dataset.writing.outcomes import LEDGER_NAME
-from lading._core.formats.base import Stretch
-from lading._core.formats.registry import get_format
-from lading._core.interleaved.tar_writer import Roles
-from lading._core.jobs.convert.converter import Converter
-from lading._core.jobs.convert.spec import Conversion
-from lading._core.jobs.engine.hosts import refuse_other_version, refuse_unseen
+from lading._core.jobs.engine.hosts import refuse_other_version
 from lading._core.jobs.engine.messages import (
-    DIGESTS_NAME,
     decode_message,
     encode_error,
     encode_message,
-    encode_part,
-    encode_skipped,
     encode_warning,
-    plain_value,
 )
 from lading._core.jobs.engine.progress import Tally
-from lading._core.jobs.engine.records import write_record
 from lading._core.jobs.engine.threads import using_threads
-from lading._core.manifest.values import FOLDER, own_version
-from lading._core.pipeline.cutting import Cut
-from lading._core.pipeline.finished import FinishedShards, Part
-from lading._core.pipeline.open_shard import BuildFolder
-from lading._core.pipeline.pack import KeyNumbers
-from lading._core.pipeline.shard_kind import ShardKind
-from lading._core.pipeline.write import PartWriter
+from lading._core.manifest.values import own_version
 from lading._core.processes.child_process import hand_on_warnings
 from lading._core.storage.background import Background
-from lading._core.storage.base import Store, write_file
-from lading._core.storage.fetch import Fetcher
-from lading._core.storage.stores import resolve
 
-__all__ = ["Attempt", "begin_job", "convert_task", "do_task", "encode_job"]
+__all__ = ["begin_job", "do_task", "encode_job"]
 
 DoTask: TypeAlias = Callable[
     [
@@ -101,7 +74,9 @@ def do_task(job: bytes, task: bytes) -> bytes:
             answer = _done(told, task)
         else:
             if "conversion" in told:
-                _refuse_unseen(decode_message(task)[0], sender["host"])
+                from lading._core.jobs.convert.convert_task import refuse_unseen_folders
+
+                refuse_unseen_folders(decode_message(task)[0], sender["host"])
             with _HELPER.doing(told["threads"], warned):
                 answer = _done(told, task)
     except Exception as error:  # noqa: BLE001 - the sender raises it
@@ -138,138 +113,10 @@ def begin_job(job: Mapping[str, Any]) -> DoTask:
         )
 
         return partial(read_task, job["run"], job["reading"])
-    return partial(convert_task, Conversion.decode(job["conversion"]))
+    from lading._core.jobs.convert.convert_task import convert_task
+    from lading._core.jobs.convert.job_plan import JobPlan
 
-
-def convert_task(
-    spec: Conversion,
-    task: Mapping[str, Any],
-    indexes: Sequence[pa.Table | None],
-    closing: Background,
-    on_tally: Callable[[Tally], None],
-    report: Callable[[Mapping[str, Any]], None],
-) -> None:
-    """Write the rows of a task's source shards as finished shards; report when they are on disk.
-
-    They are in a folder of this attempt's own, which the report names: another attempt at the task has another one.
-    """
-    stores = spec.stores
-    listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
-    fetcher = Fetcher(stores, mmap=False, limits=spec.limits)
-    dataset = planned_shards(listing, spec.source_format, spec.read, fetcher=fetcher, stores=stores)
-    dataset.bad.warns = False  # the other process does
-    for number, index in enumerate(indexes):
-        if index is not None:
-            dataset.indexes.give(number, index)
-    arranged, places = None, range(len(listing))
-    if task["arranged"] is not None:
-        arranged_in, first, stop = task["arranged"]
-        arranged, places = Arranged.opened(arranged_in, spec.view, uniting(dataset)), range(first, stop)
-    with dataset, Attempt(resolve(task["folder"], stores)[0], spec, task, closing) as attempt:
-        converter = Converter(
-            dataset, spec, arranged, write_ledger=attempt.write_ledger, on_digests=attempt.on_digests,
-            on_batch=lambda: on_tally(converter.tally), sizes=task["sizes"], **_kept(task, spec),
-        )  # fmt: skip
-        converter.copy(places, attempt.writer, [each and Stretch(**each) for each in task["stretches"]])
-        attempt.finish(
-            report, reported=dict(dataset.counts), tally=converter.tally.as_list(),
-            outcomes=plain_value(converter.losses.to_json()), skipped=encode_skipped(dataset.bad.skipped),
-        )  # fmt: skip
-
-
-def _kept(task: Mapping[str, Any], spec: Conversion) -> dict[str, Any]:
-    """Return arguments of the converter: what functions made when the job was planned."""
-    if task["spool"] is None:
-        return {}
-    files, first_step, first_shard = task["spool"]
-    spool = FunctionSpool(files=dict(files))
-    return {"spools": spool.of_steps(spec.steps, first_step), "first_shard": first_shard}
-
-
-class Attempt:
-    """One try at a task, which builds in a folder of its own. Leaving a `with` before the end drops the files at hand.
-
-    Args:
-        store: of the destination.
-        spec: the conversion.
-        task: the task, as messages tell it.
-        closing: finishes files while the next ones are written.
-
-    Attributes:
-        writer: takes the rows.
-        write_ledger: takes lines of the ledger; None where none is kept.
-        on_digests: takes the content digests of rows; None where none are kept.
-    """
-
-    def __init__(self, store: Store, spec: Conversion, task: Mapping[str, Any], closing: Background) -> None:
-        self._store, self._spec, self._task, self._closing = store, spec, task, closing
-        self._folder = folder = f"{task['folder']}-{secrets.token_hex(8)}"
-        self._shards, self._roles = FinishedShards(store, folder, FOLDER), Roles(dict(spec.plan.roles))
-        fmt, write = get_format(spec.write.format), spec.write
-        self.writer = PartWriter(
-            BuildFolder(store, folder),
-            ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), self._roles, write.checksums),
-            self._shards, closing=closing, name="{:06d}".format, cut=Cut(**task["cut"]),
-            schema=spec.plan.schema_written, keys=KeyNumbers(task["first_row"] or 0),
-        )  # fmt: skip
-        self._ledger = ledger = store.put_stream(f"{folder}/{LEDGER_NAME}") if write.ledger is not None else None
-        self._digests: list[NDArray[np.uint8]] = []
-        self.on_digests = self._digests.append if spec.digests else None
-        self.write_ledger = None if ledger is None else lambda lines: ledger.write([lines])
-        self._failed = ExitStack()
-
-    def finish(self, report: Callable[[Mapping[str, Any]], None], **counted: Any) -> None:
-        """End the last shard; when all files are on disk, write the record of the task, and report the answer.
-
-        If tasks may fail, this waits for both: their errors are of this task, not of the next one.
-
-        Args:
-            report: called with the answer.
-            counted: what was counted on the way, for the answer.
-        """
-        self.writer.end_shard()
-        if self._ledger is not None:
-            self._ledger.close()
-        self._failed.pop_all()
-        self._closing.then(partial(self._record, report, counted))
-        if self._spec.write.max_failures:
-            self._closing.wait()
-
-    def _record(self, report: Callable[[Mapping[str, Any]], None], counted: Mapping[str, Any]) -> None:
-        store, folder, task, writer = self._store, self._folder, self._task, self.writer
-        if self._spec.digests:
-            digests = [np.ascontiguousarray(part).data for part in self._digests]
-            write_file(store, f"{folder}/{DIGESTS_NAME}", digests)
-        columns = pa.schema(list(writer.columns.seen.values()))
-        shards = self._shards
-        part = Part(shards.close(), writer.columns.schema, columns, shards.counts, self._roles.of)
-        answer = {"done": task["number"], "folder": folder, "part": encode_part(part), **counted}
-        report(write_record(store, task["record"], answer))
-
-    def __enter__(self) -> Self:
-        self._failed.callback(self.writer.abort)
-        self._failed.callback(self._shards.abort)
-        if self._ledger is not None:
-            self._failed.callback(self._ledger.abort)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._failed.close()
-
-
-def _refuse_unseen(task: Mapping[str, Any], sender: str) -> None:
-    """Refuse a task whose local folders this machine does not see.
-
-    Raises:
-        UsageError: names the host and the folder.
-    """
-    # The folder of all attempts is below one with a random name: a folder of that name is the sender's.
-    refuse_unseen("destination", task["folder"], sender)
-    for shard in task["shards"]:
-        refuse_unseen("source", shard["path"], sender)
-    if task["arranged"] is not None:
-        shared = "Let --temp-dir or TMPDIR name a folder that all machines share."
-        refuse_unseen("new order", f"{task['arranged'][0]}/", sender, shared)
+    return partial(convert_task, JobPlan.decode(job["conversion"]))
 
 
 class _Helper:

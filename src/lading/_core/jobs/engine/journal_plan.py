@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import orjson
 
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.base import Step
-from lading._core.jobs.convert.spec import Conversion
+from lading._core.jobs.convert.job_plan import JobPlan
 from lading._core.jobs.convert.tasks import Task
 from lading._core.jobs.engine.fingerprint import fingerprint, plain_facts
 from lading._core.manifest.values import own_version
@@ -94,7 +94,7 @@ class JournalPlan:
         return orjson.dumps({"job": self.hash, "tasks": self.tasks, "facts": self.facts}, option=orjson.OPT_SORT_KEYS)
 
 
-def journal_plan(shards: Shards, spec: Conversion, tasks: Sequence[Task], steps: Sequence[Step]) -> JournalPlan:
+def journal_plan(shards: Shards, spec: JobPlan, tasks: Sequence[Task], steps: Sequence[Step]) -> JournalPlan:
     """Return the plan of a conversion. The sources' sizes and versions are asked for: one listing a folder.
 
     Args:
@@ -112,8 +112,8 @@ def journal_plan(shards: Shards, spec: Conversion, tasks: Sequence[Task], steps:
         "option": {**options, "ledger": write.ledger is not None},
         "reading": {name: getattr(read, name) for name in _READ} | {"roots": [real_place(r) for r in read.roots]},
         "step": list(steps),
-        "schema": spec.plan.schema_written,
-        "columns": spec.plan,
+        "schema": spec.schemas.schema_written,
+        "columns": {"kind": "Plan", **{each.name: getattr(spec.schemas, each.name) for each in fields(spec.schemas)}},
         "tasks": fingerprint([asdict(task) for task in tasks]),
     }
     return JournalPlan.of(facts, len(tasks), write)

@@ -6,6 +6,7 @@ tables (Arrow IPC streams).
 
 from __future__ import annotations
 
+import base64
 import builtins
 import io
 import os
@@ -18,9 +19,8 @@ import orjson
 import pyarrow as pa
 
 from lading import errors
-from lading._core.arrow.references import with_refs
+from lading._core.arrow.references import is_ref, ref_field, with_refs
 from lading._core.dataset.shards.bad_shards import SkippedShard
-from lading._core.jobs.convert.spec import decode_schema, encode_schema
 from lading._core.manifest.values import SHARDS_SCHEMA
 from lading._core.pipeline.finished import Part
 from lading.errors import LadingError
@@ -30,10 +30,12 @@ __all__ = [
     "decode_error",
     "decode_message",
     "decode_part",
+    "decode_schema",
     "decode_skipped",
     "encode_error",
     "encode_message",
     "encode_part",
+    "encode_schema",
     "encode_skipped",
     "encode_warning",
     "plain_value",
@@ -199,3 +201,22 @@ def decode_part(told: Mapping[str, Any]) -> Part:
     shards = pa.Table.from_pylist(told["shards"], SHARDS_SCHEMA)
     columns = decode_schema(told["columns"]) or pa.schema([])
     return Part(shards, decode_schema(told["schema"]), columns, told["counts"], told["roles"])
+
+
+def encode_schema(schema: pa.Schema | None) -> str | None:
+    """A schema as base64 of its Arrow IPC form, and the numbers of its references: others may be called so."""
+    if schema is None:
+        return None
+    references = (str(i) for i, kind in enumerate(schema.types) if is_ref(kind))
+    return " ".join([base64.b64encode(schema.serialize()).decode(), *references])
+
+
+def decode_schema(text: str | None) -> pa.Schema | None:
+    """The schema that `encode_schema` gave."""
+    if text is None:
+        return None
+    told, *references = text.split()
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told)))
+    for i in map(int, references):
+        schema = schema.set(i, ref_field(schema.field(i)))
+    return schema

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
+from importlib import import_module
 from queue import SimpleQueue
 from typing import Any
 
@@ -134,7 +135,9 @@ def main() -> None:
     leave_pandas_out()
     end_with_parent()
     leave_signals()
-    _Worker(_Parent()).work()
+    parent = _Parent()
+    import_module("lading._core.jobs.convert.convert_task")  # while the other process plans
+    _Worker(parent).work()
 
 
 if __name__ == "__main__":

@@ -31,11 +31,11 @@ from lading._core.features.row_layout import row_layout
 from lading._core.formats.base import Stretch
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
-from lading._core.jobs.convert.conversion_job import ConversionJob
 from lading._core.jobs.convert.converter import Converter
-from lading._core.jobs.convert.plan import take_files_in
+from lading._core.jobs.convert.job import Job
+from lading._core.jobs.convert.job_plan import JobPlan
+from lading._core.jobs.convert.schemas import take_files_in
 from lading._core.jobs.convert.settle import settled
-from lading._core.jobs.convert.spec import Conversion
 from lading._core.jobs.convert.tasks import Piece as Part
 from lading._core.jobs.convert.tasks import is_large, piece_task, shard_sizes
 from lading._core.jobs.engine.hosts import refuse_other_version, refuse_unseen
@@ -143,11 +143,11 @@ def to_ray(
     )  # fmt: skip
 
 
-def _job_of(query: Query, block: int) -> ConversionJob:
+def _job_of(query: Query, block: int) -> Job:
     """Return the reading as a conversion into Arrow files, without its destination."""
     policy = query.read.on_materialize_error or "error"
     write = WriteOptions(format=_FORMAT, executor="ray", on_error=policy, max_batch_bytes=block // _PART_OF_BLOCK)
-    return ConversionJob.of(query, write).with_absolute_paths()
+    return Job.of(query, write).with_absolute_paths()
 
 
 def _refuse_counting(steps: Sequence[Step]) -> None:
@@ -177,7 +177,7 @@ class _Piece:
     size_bytes: int
 
 
-def _pieces(shards: Shards, job: ConversionJob, asked: int | None) -> list[_Piece]:
+def _pieces(shards: Shards, job: Job, asked: int | None) -> list[_Piece]:
     """Cut the source into read tasks, of about equal bytes: as many as are asked for, at most."""
     table = shards.listing.table
     sizes = list(shard_sizes(shards.listing, job.stores, skip=job.read.on_bad_shard == "skip"))
@@ -229,9 +229,7 @@ class _Source:
         names: columns that are read; None for all.
     """
 
-    def __init__(
-        self, spec: Conversion, pieces: Sequence[_Piece], most: int, names: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, spec: JobPlan, pieces: Sequence[_Piece], most: int, names: Sequence[str] | None = None) -> None:
         super().__init__()
         self._spec, self._pieces, self._most, self._names = spec, pieces, most, names
         self._sent: Any = None
@@ -290,18 +288,18 @@ class _Source:
         return type(self)(self._spec, self._pieces, self._most, names)
 
 
-def _narrowed(spec: Conversion, names: Sequence[str] | None) -> Conversion:
+def _narrowed(spec: JobPlan, names: Sequence[str] | None) -> JobPlan:
     """Return the reading of only these columns behind the steps, where the schema is known."""
-    plan = spec.plan
-    if names is None or plan.schema is None or plan.schema_written is None:
+    schemas = spec.schemas
+    if names is None or schemas.schema is None or schemas.schema_written is None:
         return spec
-    kept = {*names, *spec.row_layout.placing} or {_smallest(plan.schema_written)}
-    written = pa.schema([f for f in plan.schema_written if f.name in kept], metadata=plan.schema_written.metadata)
-    needed = columns_to_read(spec.steps, [*kept], spec.view, plan.schema)
+    kept = {*names, *spec.row_layout.placing} or {_smallest(schemas.schema_written)}
+    written = pa.schema([f for f in schemas.schema_written if f.name in kept], metadata=schemas.schema_written.metadata)
+    needed = columns_to_read(spec.steps, [*kept], spec.view, schemas.schema)
     if needed is None:
-        return replace(spec, plan=replace(plan, written=written))
-    schema = pa.schema([f for f in plan.schema if f.name in needed], metadata=plan.schema.metadata)
-    return replace(spec, plan=replace(plan, schema=schema, written=written, whole=False))
+        return replace(spec, schemas=replace(schemas, written=written))
+    schema = pa.schema([f for f in schemas.schema if f.name in needed], metadata=schemas.schema.metadata)
+    return replace(spec, schemas=replace(schemas, schema=schema, written=written, whole=False))
 
 
 def _smallest(schema: pa.Schema) -> str:
@@ -310,13 +308,13 @@ def _smallest(schema: pa.Schema) -> str:
     return str(schema.names[int(np.argmin(widths))])
 
 
-def _columns(spec: Conversion) -> WrittenColumns:
+def _columns(spec: JobPlan) -> WrittenColumns:
     """Return the columns of the rows, as Arrow files have them."""
     fmt = get_format(_FORMAT)
-    return WrittenColumns(ShardKind(fmt, spec.view, fmt.write_options({}), Roles()), spec.plan.schema_written)
+    return WrittenColumns(ShardKind(fmt, spec.view, fmt.write_options({}), Roles()), spec.schemas.schema_written)
 
 
-def _schema_given(spec: Conversion, names: Sequence[str] | None) -> pa.Schema | None:
+def _schema_given(spec: JobPlan, names: Sequence[str] | None) -> pa.Schema | None:
     schema = _columns(spec).schema
     return None if schema is None else _chosen(schema.empty_table(), names).schema
 
@@ -330,7 +328,7 @@ def _chosen(table: pa.Table, names: Sequence[str] | None) -> pa.Table:
 
 def _tables(text: str, piece: _Piece, names: Sequence[str] | None, most: int) -> Iterator[pa.Table]:
     """Read the shards of a task; give their rows behind the steps as tables of whole documents."""
-    spec = Conversion.decode(text)
+    spec = JobPlan.decode(text)
     listing = Listing(pa.Table.from_pylist(piece.shards, LISTING_SCHEMA), index_file=spec.index_file)
     fetcher = Fetcher(spec.stores, mmap=False, limits=spec.limits)
     columns, is_empty = _columns(spec), True

@@ -28,7 +28,7 @@ from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.formats.base import ShardFacts
 from lading._core.formats.format import file_names
 from lading._core.jobs.convert.converter import bounded_options
-from lading._core.jobs.convert.plan import as_members, make_plan
+from lading._core.jobs.convert.schemas import as_members, plan_schemas
 from lading._core.jobs.engine.progress import OnProgress
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.engine.reading import Reading, look_at_shards
@@ -464,7 +464,7 @@ class _Repair:
         members = None
         if dataset.row_layout.types_by_format:
             options, members = as_members(one, fmt, options)
-        plan, options = make_plan(one, fmt), bounded_options(fmt, options, _MAX_BYTES)
+        plan, options = plan_schemas(one, fmt), bounded_options(fmt, options, _MAX_BYTES)
         with DatasetWriter(
             f"{place}/", format=fmt.name, view=dataset.view, schema=plan.schema, cut=ONE_SHARD,
             options=options, roles=plan.roles, members=members, on_error=None,

@@ -30,7 +30,7 @@ from lading._core.formats.findings import Level
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.registry import get_format
 from lading._core.jobs.convert.converter import bounded_options, refuse_unknown
-from lading._core.jobs.convert.plan import as_members, make_plan, refuse_inside
+from lading._core.jobs.convert.schemas import as_members, plan_schemas, refuse_inside
 from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.engine.read_task import OnRead
@@ -225,7 +225,7 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
             copying = target is found.format and dataset.row_layout.types_by_format
             options, members = as_members(saved, target, options) if copying else (options, None)
             with _advising(found.format, target):
-                plan = make_plan(saved, target)
+                plan = plan_schemas(saved, target)
                 writer = DatasetWriter(
                     f"{os.fspath(destination)}/", format=target.name, view=dataset.view, schema=plan.schema,
                     cut=ONE_SHARD if shard_bytes is None else Cut(shard_bytes),

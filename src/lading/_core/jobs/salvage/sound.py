@@ -11,7 +11,7 @@ from typing import Any
 from lading._core.dataset.query import Query
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.source.open import counts_hold, shards_of
-from lading._core.jobs.convert.plan import take_files_in
+from lading._core.jobs.convert.schemas import take_files_in
 from lading._core.jobs.engine.read_task import NO_DIGESTS, Look, OnRead
 from lading._core.jobs.salvage.files import TemporaryFiles
 from lading._core.jobs.salvage.shard import ShardReading, sound_samples, wrong_sidecar

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import lading
 from in_process import by_tasks
 from lading._core.cli.main import app
-from lading._core.jobs.convert.job_plan import plan_job
+from lading._core.jobs.convert.estimate import plan_job
 from lading._core.jobs.engine.do_task import do_task
 from lading.errors import FunctionError, UsageError
 
@@ -94,7 +94,7 @@ def test_plan_says_what_it_does_not_know(many: Path, tmp_path: Path) -> None:
 def test_new_order_takes_the_tasks_that_are_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
-    for module in ("job_plan", "schedule"):
+    for module in ("estimate", "schedule"):
         monkeypatch.setattr(f"lading._core.jobs.convert.{module}.ALONE_BYTES", 1 << 20)
     with lading.writer(tmp_path / "in", format="webdataset", shard_size="2MB") as writer:
         for number in range(500):

@@ -1,4 +1,4 @@
-"""The plan of a conversion, made before a byte is written: the schema of all shards, and checks of the target."""
+"""The schemas of a conversion, found in all shards before a byte is written, and checks of the destination."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from lading._core.storage.stores import Stores
 from lading.errors import UsageError, errors_at
 from lading.options import SchemaPolicy
 
-__all__ = ["Plan", "as_members", "make_plan", "refuse_inside", "take_files_in"]
+__all__ = ["Schemas", "as_members", "plan_schemas", "refuse_inside", "take_files_in"]
 
 _SCAN_ROWS = 65_536
 _SCAN_BYTES = 64 << 20
@@ -50,8 +50,8 @@ _EXTENSIONS = {"jpeg": "jpg", "tiff": "tif"}
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The parts of a conversion that depend on all of the source.
+class Schemas:
+    """The schemas of a conversion, and all else that depends on the whole source.
 
     Attributes:
         schema: of the rows before any function changes them; None if the target takes rows as they come.
@@ -77,7 +77,7 @@ class Plan:
         return self.schema if self.written is None else self.written
 
 
-def make_plan(
+def plan_schemas(
     dataset: Shards,
     target: AnyFormat,
     *,
@@ -85,7 +85,7 @@ def make_plan(
     policy: SchemaPolicy = "union",
     filtered: bool = False,
     looked_at: bool = False,
-) -> Plan:
+) -> Schemas:
     """Read the schemas of all shards: footers and headers, the JSON of interleaved tars, no payload.
 
     Args:
@@ -104,19 +104,19 @@ def make_plan(
     loose = dataset.row_layout.columns_vary and not target.info.fixed_schema and dataset.takes_any_fields
     free = loose and policy == "union"
     if free and columns is None and not filtered:
-        return Plan()
+        return Schemas()
     asked = aligned_to(dataset, None)
     as_it_comes = asked is None and columns is None and policy == "union" and not looked_at
     if as_it_comes and not target.info.fixed_schema and _holds_documents(dataset):
         # Documents become documents: what columns they would make is known only when all have been read.
-        return Plan(roles={column_name(name): role for name, role in dataset.interleaved.roles.items()})
+        return Schemas(roles={column_name(name): role for name, role in dataset.interleaved.roles.items()})
     schema, differences = _found(dataset, policy) if asked is None else (asked, [])
     schema = _selected(schema, columns, dataset.view)
     if free and not filtered:
-        return Plan()
+        return Schemas()
     as_rows = dataset.row_layout.is_stored_as_rows(target.info)
     roles = {} if as_rows else _roles(dataset, schema, filtered=filtered)
-    return Plan(_looked_at(dataset, target, schema), roles, differences)
+    return Schemas(_looked_at(dataset, target, schema), roles, differences)
 
 
 def _looked_at(dataset: Shards, target: AnyFormat, schema: pa.Schema) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""A conversion as its user asked for it, before its source is opened."""
+"""A job that converts, as its user asked for it, before its source is opened."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lading._core.storage.base import Store
 from lading._core.storage.stores import Stores
 from lading.options import ReadOptions, WriteOptions
 
-__all__ = ["ConversionJob"]
+__all__ = ["Job"]
 
 
 @dataclass(frozen=True, slots=True)
-class ConversionJob:
-    """A conversion as its user asked for it.
+class Job:
+    """A job that converts, as its user asked for it.
 
     Attributes:
         query: one dataset, and the steps of the job behind its own.
@@ -96,7 +96,7 @@ class ConversionJob:
         columns: Sequence[str] | None = None,
         steps: Sequence[Step] = (),
         on_progress: OnProgress | None = None,
-    ) -> ConversionJob:
+    ) -> Job:
         """Return the job for a dataset, whose own steps come before those of the job.
 
         Fields of documents that the steps need are read, and dropped behind them.
@@ -111,23 +111,23 @@ class ConversionJob:
         kept = None if columns is None else tuple(columns)
         return cls(query.replace(read=read, steps=every), write, kept, on_progress, query.made)
 
-    def with_absolute_paths(self) -> ConversionJob:
+    def with_absolute_paths(self) -> Job:
         """Return the job as processes of an executor read it, whatever their current folder is."""
         return replace(self, query=self.query.absolute()) if self.write.sharing.leaves_process else self
 
-    def with_steps(self, steps: Sequence[Step]) -> ConversionJob:
+    def with_steps(self, steps: Sequence[Step]) -> Job:
         """Return the job with other steps."""
         return replace(self, query=self.query.replace(steps=tuple(steps)))
 
-    def reading(self, **changes: Any) -> ConversionJob:
+    def reading(self, **changes: Any) -> Job:
         """Return the job with other values of some options of reading."""
         return replace(self, query=self.query.reading(**changes))
 
-    def with_store(self, prefix: str, store: Store) -> ConversionJob:
+    def with_store(self, prefix: str, store: Store) -> Job:
         """Return the job with a store for URLs of a prefix, besides its own."""
         return self.reading(stores=self.stores.and_for({prefix: store}))
 
-    def with_storage_options(self, storage_options: Mapping[str, Any] | None) -> ConversionJob:
+    def with_storage_options(self, storage_options: Mapping[str, Any] | None) -> Job:
         """Return the job with further options of stores, as users give them. Raises UsageError."""
         stores = Stores.of(self.read.stores, storage_options)
         return self if stores is self.read.stores else self.reading(stores=stores)
