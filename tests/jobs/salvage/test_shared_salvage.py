@@ -16,7 +16,8 @@ import pytest
 import lading
 from counted_files import CountedFiles
 from damage import break_header, damaged, some_rows
-from lading._core.jobs.engine import pool, progress, reading
+from lading._core.jobs.engine import progress, reading
+from lading._core.jobs.engine.executors import ExecutorPool, worker_programs
 from lading.errors import UsageError
 from tars import tar_of
 
@@ -115,12 +116,11 @@ def test_worker_processes_save_the_same(tmp_path: Path, monkeypatch: pytest.Monk
     source, out, begun = tmp_path / "source", tmp_path / "out", list[int]()
     with_checksums(source)
 
-    class Watched(pool.Workers):
-        def __init__(self, count: int, **how: Any) -> None:
-            begun.append(count)
-            super().__init__(count, **how)
+    def watched(count: int, **how: Any) -> ExecutorPool:
+        begun.append(count)
+        return worker_programs(count, **how)
 
-    monkeypatch.setattr(reading, "Workers", Watched)
+    monkeypatch.setattr(reading, "worker_programs", watched)
     monkeypatch.setattr(progress, "_WORTH_S", 0)
     assert salvaged(source, out, workers=2) == salvaged(source, out, workers=1)
     assert begun == [2]
