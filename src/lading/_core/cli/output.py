@@ -139,7 +139,7 @@ class Output:
         if isinstance(error, BrokenPipeError):
             _silence()
             return
-        kept = str(getattr(error, "kept_tasks", ""))  # of a job that may go on (`_core.jobs.engine.journal`)
+        kept = str(getattr(error, "kept_tasks", ""))  # of a job that may go on (`_core.jobs.journal.journal`)
         if self._debug and not isinstance(error, KeyboardInterrupt):
             traceback.print_exception(error, file=sys.stderr)
         if isinstance(error, KeyboardInterrupt):

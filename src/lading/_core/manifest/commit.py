@@ -5,7 +5,7 @@ get a second name in the dataset, a hard link, on disk. Without hard links they 
 store copies them once, to their final names. Attempts stay until the commit, so that a job that dies in between goes
 on. What an attempt writes later is in neither, and goes with the hidden folder, or in the next sweep.
 
-A job of several tasks keeps a journal in the hidden folder (`jobs.engine.journal`). A hidden folder with records of
+A job of several tasks keeps a journal in the hidden folder (`jobs.journal.journal`). A hidden folder with records of
 finished tasks is left when its job fails. `Staging.resumed` takes it over. `commit.json` tells that the commit had
 begun: what is at the destination then may be the job's own. What tells that it
 had ended goes last (`done_place`).

@@ -32,8 +32,12 @@ from lading._core.jobs.convert.run import Run
 from lading._core.jobs.convert.schedule import Schedule, make_schedule, start_workers
 from lading._core.jobs.convert.schemas import as_members, take_files_in
 from lading._core.jobs.convert.summary import ConvertSummary
-from lading._core.jobs.engine.done import begin_build
-from lading._core.jobs.engine.journal import (
+from lading._core.jobs.engine.loop import LazyPool
+from lading._core.jobs.engine.progress import reporting_passes
+from lading._core.jobs.engine.reading import refuse_out_of_reach
+from lading._core.jobs.engine.threads import using_threads
+from lading._core.jobs.journal.begin import begin_build
+from lading._core.jobs.journal.journal import (
     Journal,
     begin_commit,
     end_commit,
@@ -42,12 +46,8 @@ from lading._core.jobs.engine.journal import (
     open_journal,
     telling_what_is_kept,
 )
-from lading._core.jobs.engine.journal_plan import JournalPlan, journal_plan
-from lading._core.jobs.engine.loop import LazyPool
-from lading._core.jobs.engine.progress import reporting_passes
-from lading._core.jobs.engine.reading import refuse_out_of_reach
-from lading._core.jobs.engine.results import Answer
-from lading._core.jobs.engine.threads import using_threads
+from lading._core.jobs.journal.journal_plan import JournalPlan, journal_plan
+from lading._core.jobs.journal.results import TaskResult
 from lading._core.jobs.verify.digest import dataset_digest
 from lading._core.manifest.commit import Staging, can_resume
 from lading._core.storage.base import Sink, Store
@@ -214,7 +214,7 @@ def _convert_rank(opened: OpenJob, schedule: Schedule) -> ConvertSummary:
         mine = [task.source_bytes for task in schedule.tasks if task.number % ranks == rank]
         _, pool = start_workers(opened, mine, len(mine), staging)
 
-    def take(answer: Answer) -> None:
+    def take(answer: TaskResult) -> None:
         files = answer["part"]["shards"]
         written.update(shards=len(files), size=sum(file["size_bytes"] for file in files))
 

@@ -34,7 +34,7 @@ from lading._core.jobs.engine.messages import (
     plain_value,
 )
 from lading._core.jobs.engine.progress import Tally
-from lading._core.jobs.engine.records import write_record
+from lading._core.jobs.journal.records import write_record
 from lading._core.manifest.values import FOLDER
 from lading._core.pipeline.cutting import Cut
 from lading._core.pipeline.finished import FinishedShards, Part

@@ -14,13 +14,13 @@ from lading._core.dataset.shards.bad_shards import BadShards
 from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.dataset.writing.writer import DatasetWriter, WriteSummary
 from lading._core.jobs.convert.summary import ConvertSummary, summary_from
-from lading._core.jobs.engine.done import done_before
-from lading._core.jobs.engine.journal import FINISH_NAME, begin_commit
-from lading._core.jobs.engine.journal_plan import JournalPlan, first_difference
 from lading._core.jobs.engine.messages import decode_schema
 from lading._core.jobs.engine.progress import Tally
-from lading._core.jobs.engine.records import read_json, read_records
-from lading._core.jobs.engine.results import Answer, Results
+from lading._core.jobs.journal.begin import done_before
+from lading._core.jobs.journal.journal import FINISH_NAME, begin_commit
+from lading._core.jobs.journal.journal_plan import JournalPlan, first_difference
+from lading._core.jobs.journal.records import read_json, read_records
+from lading._core.jobs.journal.results import Results, TaskResult
 from lading._core.manifest.builds import PLAN_NAME, done_place, rank_builds_of
 from lading._core.manifest.commit import Staging, find_destination
 from lading._core.manifest.values import own_version
@@ -125,7 +125,7 @@ def _commit(
     stores: Stores,
     plan: Mapping[str, Any],
     told: Mapping[str, Any],
-    answers: Mapping[int, Answer],
+    answers: Mapping[int, TaskResult],
     began: float,
 ) -> ConvertSummary:
     (store, path), write = place, told["write"]

@@ -24,9 +24,9 @@ from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.jobs.convert.job import Job
-from lading._core.jobs.engine.fingerprint import fingerprint, plain_facts
-from lading._core.jobs.engine.journal_plan import JournalPlan, functions_plan, refuse_other
-from lading._core.jobs.engine.records import read_json
+from lading._core.jobs.journal.fingerprint import fingerprint, plain_facts
+from lading._core.jobs.journal.journal_plan import JournalPlan, functions_plan, refuse_other
+from lading._core.jobs.journal.records import read_json
 from lading._core.storage.base import Store, write_file
 from lading._core.storage.local import LocalStore
 from lading._core.storage.roots import real_place

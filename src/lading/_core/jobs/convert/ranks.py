@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from lading._core.dataset.shards.shards import Shards
 from lading._core.jobs.convert.schedule import Schedule
-from lading._core.jobs.engine.journal import FINISH_NAME, Journal, open_journal
-from lading._core.jobs.engine.journal_plan import journal_plan
 from lading._core.jobs.engine.messages import encode_schema
+from lading._core.jobs.journal.journal import FINISH_NAME, Journal, open_journal
+from lading._core.jobs.journal.journal_plan import journal_plan
 from lading._core.manifest.builds import rank_builds_of
 from lading._core.manifest.commit import Staging
 from lading._core.storage.base import Store

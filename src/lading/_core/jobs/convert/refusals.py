@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from lading._core.dataset.shards.shards import Shards
 from lading._core.formats.format import AnyFormat
 from lading._core.jobs.convert.schemas import refuse_inside
-from lading._core.jobs.engine.journal import has_journal
+from lading._core.jobs.journal.journal import has_journal
 from lading._core.manifest.builds import JOB_NAME, builds_of
 from lading._core.manifest.commit import check_destination, is_there
 from lading._core.manifest.unfinished import is_unfinished

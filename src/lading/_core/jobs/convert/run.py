@@ -22,13 +22,13 @@ from lading._core.jobs.convert.schedule import Schedule
 from lading._core.jobs.convert.tasks import Task
 from lading._core.jobs.engine.executors import ExecutorPool
 from lading._core.jobs.engine.failures import Failures
-from lading._core.jobs.engine.journal import Journal
 from lading._core.jobs.engine.loop import LazyPool, do_tasks
 from lading._core.jobs.engine.messages import encode_skipped, plain_value
 from lading._core.jobs.engine.progress import Progress, Tally
-from lading._core.jobs.engine.records import record_path
-from lading._core.jobs.engine.results import Answer, Results
 from lading._core.jobs.engine.task import SentTask
+from lading._core.jobs.journal.journal import Journal
+from lading._core.jobs.journal.records import record_path
+from lading._core.jobs.journal.results import Results, TaskResult
 from lading._core.pipeline.repeated_keys import RepeatedKeys
 from lading._core.storage.background import Background
 from lading._core.storage.base import Store, native_path
@@ -38,7 +38,7 @@ from lading.errors import LadingError, StoreError
 
 __all__ = ["Run"]
 
-_Take: TypeAlias = Callable[[Task, Answer], None]
+_Take: TypeAlias = Callable[[Task, TaskResult], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Run:
         self._refuse_absent_fields()
 
     def some_into(
-        self, folder: str, pool: LazyPool | None, rank: int, ranks: int, take: Callable[[Answer], None]
+        self, folder: str, pool: LazyPool | None, rank: int, ranks: int, take: Callable[[TaskResult], None]
     ) -> None:
         """Do the tasks of a rank that the journal lacks, in a folder; `take` gets the answers of all its tasks."""
         assert self._journal is not None, "ranks share it"
@@ -148,9 +148,9 @@ class Run:
         self._failures.raise_all()
         results.refuse_missing()
 
-    def here(self, tasks: Iterator[Task], place: _TaskPlace) -> Iterator[Answer]:
+    def here(self, tasks: Iterator[Task], place: _TaskPlace) -> Iterator[TaskResult]:
         """Do tasks in this process; files of one close while the next one begins."""
-        behind, found = Background("lading-close"), SimpleQueue[Answer]()
+        behind, found = Background("lading-close"), SimpleQueue[TaskResult]()
         try:
             for task in tasks:
                 self._try(task, place, behind, found.put)
@@ -160,7 +160,7 @@ class Run:
             behind.stop()
         yield from _taken_from(found)
 
-    def by(self, pool: ExecutorPool, tasks: Sequence[Task], place: _TaskPlace) -> Iterator[Answer]:
+    def by(self, pool: ExecutorPool, tasks: Sequence[Task], place: _TaskPlace) -> Iterator[TaskResult]:
         """Have workers do tasks. They end before anything that failed is deleted."""
         before, self._shared = self.tally, True
 
@@ -176,7 +176,7 @@ class Run:
             job = {"conversion": self.spec.encode()}
             yield from pool.run(job, tasks, partial(self.sent, place.folder), on_tally, self._failures)
 
-    def _try(self, task: Task, place: _TaskPlace, behind: Background, report: Callable[[Answer], None]) -> None:
+    def _try(self, task: Task, place: _TaskPlace, behind: Background, report: Callable[[TaskResult], None]) -> None:
         """Do a task in this process; if it fails, once more, unless tasks may not fail."""
         before, tally = Counter(self._dataset.counts), self.tally.as_list()
         for _ in range(2):
@@ -191,7 +191,7 @@ class Run:
             else:
                 break
 
-    def _attempt(self, task: Task, place: _TaskPlace, behind: Background, report: Callable[[Answer], None]) -> None:
+    def _attempt(self, task: Task, place: _TaskPlace, behind: Background, report: Callable[[TaskResult], None]) -> None:
         """Do a task in this process, with the shards that are open here."""
         dataset, converter = self._dataset, self._converter
         before, tally = Counter(dataset.counts), Tally(*self.tally.as_list())
@@ -213,7 +213,7 @@ class Run:
         self.tally = Tally(*before.as_list())
         self.tally.add(more)
 
-    def _adopt(self, writer: DatasetWriter, task: Task, answer: Answer) -> None:
+    def _adopt(self, writer: DatasetWriter, task: Task, answer: TaskResult) -> None:
         """Take the result of a task into the dataset."""
         first, dataset = 0 if self._arranged is not None else task.first, self._dataset
         results = Results(dataset.counts, dataset.bad, self.losses, self.digest, self._ledger)
@@ -264,16 +264,16 @@ class _Attempts:
     run: Run
     place: _TaskPlace
 
-    def here(self, tasks: Iterator[Task]) -> Iterator[Answer]:
+    def here(self, tasks: Iterator[Task]) -> Iterator[TaskResult]:
         """Do tasks in this process."""
         return self.run.here(tasks, self.place)
 
-    def by(self, pool: ExecutorPool, tasks: Sequence[Task]) -> Iterator[Answer]:
+    def by(self, pool: ExecutorPool, tasks: Sequence[Task]) -> Iterator[TaskResult]:
         """Have workers do tasks."""
         return self.run.by(pool, tasks, self.place)
 
 
-def _taken_from(answers: SimpleQueue[Answer]) -> Iterator[Answer]:
+def _taken_from(answers: SimpleQueue[TaskResult]) -> Iterator[TaskResult]:
     """Give what is there."""
     with suppress(Empty):
         while True:
@@ -283,10 +283,10 @@ def _taken_from(answers: SimpleQueue[Answer]) -> Iterator[Answer]:
 class _InOrder:
     """Results of tasks, as they come; taken in the order of the tasks."""
 
-    def __init__(self, tasks: Sequence[Task], done: Mapping[int, Answer], take: _Take) -> None:
+    def __init__(self, tasks: Sequence[Task], done: Mapping[int, TaskResult], take: _Take) -> None:
         self._found, self._waiting, self._take, self._total = dict(done), deque(tasks), take, len(tasks)
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: TaskResult) -> None:
         """Add the answer of a task."""
         self._found[answer["done"]] = answer
 

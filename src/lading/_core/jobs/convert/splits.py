@@ -24,9 +24,9 @@ from lading._core.jobs.convert.job_spool import PartSpools
 from lading._core.jobs.convert.refusals import refuse_harm, refuse_taken
 from lading._core.jobs.convert.schemas import take_files_in
 from lading._core.jobs.convert.summary import ConvertSummary, together
-from lading._core.jobs.engine.done import begin_build
-from lading._core.jobs.engine.journal import Journal, begin_commit, had_begun, keep_plan, telling_what_is_kept
-from lading._core.jobs.engine.journal_plan import source_files, splits_plan
+from lading._core.jobs.journal.begin import begin_build
+from lading._core.jobs.journal.journal import Journal, begin_commit, had_begun, keep_plan, telling_what_is_kept
+from lading._core.jobs.journal.journal_plan import source_files, splits_plan
 from lading._core.manifest.commit import Staging, can_resume, find_destination
 from lading._core.manifest.hugging_face import save_data_files
 from lading._core.manifest.values import FOLDER

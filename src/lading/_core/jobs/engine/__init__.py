@@ -1,1 +1,1 @@
-"""Tasks, who does them, and the journal by which a job resumes."""
+"""Tasks of any job, and who does them."""

@@ -18,7 +18,7 @@ from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.base import Step
 from lading._core.jobs.convert.job_plan import JobPlan
 from lading._core.jobs.convert.tasks import Task
-from lading._core.jobs.engine.fingerprint import fingerprint, plain_facts
+from lading._core.jobs.journal.fingerprint import fingerprint, plain_facts
 from lading._core.manifest.values import own_version
 from lading._core.storage.base import FileInfo, Store, file_infos
 from lading._core.storage.roots import real_place

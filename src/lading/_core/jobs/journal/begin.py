@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from lading._core.jobs.convert.refusals import refuse_ledger, refuse_taken
 from lading._core.jobs.convert.summary import ConvertSummary, together
-from lading._core.jobs.engine.journal import resume_build
-from lading._core.jobs.engine.journal_plan import JournalPlan
-from lading._core.jobs.engine.records import read_json
+from lading._core.jobs.journal.journal import resume_build
+from lading._core.jobs.journal.journal_plan import JournalPlan
+from lading._core.jobs.journal.records import read_json
 from lading._core.manifest.builds import JOB_NAME
 from lading._core.manifest.commit import Staging
 from lading._core.manifest.files import load_manifest

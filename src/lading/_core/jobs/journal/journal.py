@@ -2,13 +2,13 @@
 
 It lies in the hidden folder next to the destination, in which the job builds (`_core.manifest.commit`):
 
-    plan.json               what the job does (`_core.jobs.engine.journal_plan`), written first
-    records/000012.json     a finished task (`_core.jobs.engine.records`), written once, when its files are on disk
+    plan.json               what the job does (`_core.jobs.journal.journal_plan`), written first
+    records/000012.json     a finished task (`_core.jobs.journal.records`), written once, when its files are on disk
     tasks/task-000012-…/    files of one attempt at a task
     commit.json             plan and summary: written when all is built, before anything appears at the destination
 
 Behind the commit, the plan and the summary are kept (`done_place`) while the rest is deleted. The destination keeps the
-SHA-256 of the plan (`_core.jobs.engine.done`).
+SHA-256 of the plan (`_core.jobs.journal.begin`).
 
 On an object store, a job whose only task needs the whole job has a plan and `commit.json`, and no records.
 
@@ -28,9 +28,9 @@ from typing import Any, Final
 import orjson
 
 from lading._core.jobs.convert.summary import ConvertSummary, summary_from
-from lading._core.jobs.engine.journal_plan import JournalPlan, refuse_other
 from lading._core.jobs.engine.messages import DIGESTS_NAME
-from lading._core.jobs.engine.records import read_json, read_records, record_path, sweep_records
+from lading._core.jobs.journal.journal_plan import JournalPlan, refuse_other
+from lading._core.jobs.journal.records import read_json, read_records, record_path, sweep_records
 from lading._core.manifest.builds import COMMIT_NAME, JOB_NAME, PLAN_NAME, RECORDS, builds_of, done_place
 from lading._core.manifest.commit import Staging, part_journal, sweep_unbegun
 from lading._core.manifest.values import FOLDER

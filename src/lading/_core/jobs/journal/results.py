@@ -16,10 +16,10 @@ from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.jobs.engine.messages import DIGESTS_NAME, decode_part, decode_skipped
 from lading._core.storage.base import Buffer, Sink, Store
 
-__all__ = ["Answer", "Results"]
+__all__ = ["Results", "TaskResult"]
 
-Answer: TypeAlias = Mapping[str, Any]
-"""The answer of a task of a conversion (`_core.jobs.engine.do_task`)."""
+TaskResult: TypeAlias = Mapping[str, Any]
+"""What a task of a conversion answers, and what its record holds: JSON (`_core.jobs.convert.convert_task`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Results:
     digest: DatasetDigest | None = None
     ledger: Sink | None = None
 
-    def take(self, writer: DatasetWriter, store: Store, answer: Answer, first: int) -> None:
+    def take(self, writer: DatasetWriter, store: Store, answer: TaskResult, first: int) -> None:
         """Take the result of the task that is next.
 
         Args:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lading._core.jobs.engine.records import read_records, record_path, write_record
+from lading._core.jobs.journal.records import read_records, record_path, write_record
 from lading._core.storage.base import FileInfo
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.wrappers import WrappedStore

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 import lading
-from lading._core.jobs.engine.fingerprint import plain_facts
+from lading._core.jobs.journal.fingerprint import plain_facts
 
 _MODULE = """
 import re
@@ -80,7 +80,7 @@ def test_what_a_function_names_in_its_module_is_no_part_of_it() -> None:
 @pytest.mark.mechanism("fingerprints in another process")
 def test_another_process_gives_the_same(tmp_path: Path) -> None:
     (tmp_path / "told_main.py").write_text(_MODULE)
-    program = "import told_main, lading._core.jobs.engine.fingerprint as f; print(f.plain_facts(told_main.made(), []))"
+    program = "import told_main, lading._core.jobs.journal.fingerprint as f; print(f.plain_facts(told_main.made(), []))"
     found = {
         subprocess.run(
             [sys.executable, "-c", program], check=True, capture_output=True, text=True,
