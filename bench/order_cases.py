@@ -51,8 +51,8 @@ def arrange_references(count: int = 10_000_000, each: int = 10_000, value: int =
     import pyarrow as pa
 
     from lading._core.arrow.references import FileEntry, concat, make_refs, unpack, with_files
-    from lading._core.dataset.order.arranged import Spool
     from lading._core.dataset.order.numbers import random_order
+    from lading._core.dataset.order.spooled_order import Spool
 
     began = time.perf_counter()
     order = random_order(count, 0)

@@ -11,6 +11,7 @@ What is counted:
 - Comparisons of the view: `==` and `!=` between `view` and a text.
 - Methods of Format, with properties, and those that one class alone overrides. Fields of FormatInfo.
 - Wrappers: classes of readers and views that take another reader or view when they are made; so are range caches.
+- Class names defined twice: public names of classes that several modules define.
 - Pools of workers; loops over tasks, which begin in one process and may hand the rest over.
 - Tests that start processes outside of `make soak`: marks `mechanism`.
 - One-use helpers: private functions of a module that its code names once.
@@ -114,6 +115,7 @@ def held(root: Path, source: Sequence[Module]) -> dict[str, int | list[str]]:
         "tests that start processes": mechanisms(root / "tests"),
         "wrappers of readers and views": wrappers(source),
         "range caches": len(_RANGE_CACHES & class_names(source)),
+        "class names defined twice": defined_twice(source),
         "pools of workers": len(_POOLS & class_names(source)),
         "loops over tasks": sum(map(task_loops, source)),
     }
@@ -122,6 +124,15 @@ def held(root: Path, source: Sequence[Module]) -> dict[str, int | list[str]]:
 def task_loops(module: Module) -> int:
     """Count the places that ask whether the rest of the tasks is worth workers: each is a loop over tasks."""
     return sum(ast.unparse(call.func).endswith(".is_worth_workers") for call in module.of(ast.Call))
+
+
+def defined_twice(source: Iterable[Module]) -> list[str]:
+    """Return the public names of classes that several modules define."""
+    homes: defaultdict[str, set[tuple[str, ...]]] = defaultdict(set)
+    for module in source:
+        for node in module.of(ast.ClassDef):
+            homes[node.name].add(module.parts)
+    return sorted(name for name, modules in homes.items() if len(modules) > 1 and not name.startswith("_"))
 
 
 def class_names(source: Iterable[Module]) -> set[str]:

@@ -15,7 +15,7 @@ import pytest
 
 import lading
 from documents import SAMPLES, documents
-from lading._core.secret_urls import Known, cleaned, shown, whole
+from lading._core.secret_urls import KnownSecrets, cleaned, shown, whole
 from lading._core.storage.fsspec import FsspecStore
 from lading._core.storage.stores import Stores
 from lading.errors import LadingError, NotFound, UsageError
@@ -87,7 +87,7 @@ def test_secrets_cross_to_other_processes_only_by_pickle() -> None:
     assert b"never" in pickle.dumps(url)
     assert pickle.loads(pickle.dumps(url)) == url
     assert b"never" in pickle.dumps(Stores().for_workers)
-    assert isinstance(pickle.loads(pickle.dumps(Known())), Known)
+    assert isinstance(pickle.loads(pickle.dumps(KnownSecrets())), KnownSecrets)
     assert "never" not in f"{url!r} {json.dumps(url)} {pa.array([url])} {Stores().for_workers!r}"
 
 

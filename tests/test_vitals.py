@@ -79,7 +79,9 @@ def vitals() -> ModuleType:
 def test_definitions(vitals: ModuleType, tmp_path: Path) -> None:
     files = {"formats/base": _BASE, "formats/mds/reader": _MDS, "jobs/job": _JOB, "dataset/steps/step": _STEP}
     files |= {"features/types": _FEATURE, "caches/columns": _FEATURE_CHECKS}
-    files["jobs/pool"] = "class ExecutorPool: ...\n\ndef loop(speed): return speed.is_worth_workers()\n"
+    files["jobs/pool"] = (
+        "class ExecutorPool: ...\nclass Other: ...\n\ndef loop(speed): return speed.is_worth_workers()\n"
+    )
     files["storage/range_reader"] = "class RangeReader: ...\nclass Other: ...\n"
     for name, text in {**files, "__init__": ""}.items():
         path = tmp_path / "src" / "lading" / f"{name}.py"
@@ -103,6 +105,7 @@ def test_definitions(vitals: ModuleType, tmp_path: Path) -> None:
         "tests that start processes": 1,
         "wrappers of readers and views": ["formats.mds.reader.MdsReader"],
         "range caches": 1,
+        "class names defined twice": ["Other"],
         "pools of workers": 1,
         "loops over tasks": 1,
     }

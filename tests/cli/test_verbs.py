@@ -25,7 +25,7 @@ from cost import costs_at_most
 from golden_cases import Golden
 from lading._core.cli.main import app
 from lading._core.cli.output import Output
-from lading._core.cli.samples import Sample, Shown, as_text
+from lading._core.cli.samples import Shown, ShownSample, as_text
 from lading._core.cli.text import visible
 from lading._core.formats.registry import format_names
 from mds_lines import write_lines
@@ -459,7 +459,7 @@ def test_head_of_a_long_text_costs_little_more_than_its_lines(place: Path) -> No
 
     def shown() -> None:
         with Output(as_json=False, debug=False) as out:
-            out.print(as_text(Sample(0, "k", lines), full=True))
+            out.print(as_text(ShownSample(0, "k", lines), full=True))
 
     assert costs_at_most(10, shown, spelled)
 
@@ -474,7 +474,7 @@ def test_head_looks_at_the_beginning_of_nested_values_only() -> None:
                 yield number
 
     shown = Shown("a", "json", {"x": [Numbers([0] * 1_000_000)], "y": "z" * 1_000_000})
-    [_, table, _] = as_text(Sample(0, "k", [shown]))
+    [_, table, _] = as_text(ShownSample(0, "k", [shown]))
     console = Console(file=io.StringIO(), width=80)
     console.print(table)
     text = console.file.getvalue()  # type: ignore[attr-defined] # a StringIO

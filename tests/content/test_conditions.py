@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lading._core.arrow.references import RefType, make_refs
-from lading._core.content.conditions import MAX_CHARACTERS, Where, as_where, parse_where
+from lading._core.content.conditions import MAX_CHARACTERS, Condition, as_where, parse_where
 from lading._core.content.nested import empty_batch
 from lading.errors import UsageError
 
@@ -703,7 +703,7 @@ SEEDS = st.sampled_from(
 def test_any_text_is_a_condition_or_a_usage_error(text: str) -> None:
     with suppress(UsageError):
         where = parse_where(text)
-        assert isinstance(where, Where)
+        assert isinstance(where, Condition)
         assert where.mask(BATCH).shape == (4,)
 
 

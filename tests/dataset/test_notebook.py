@@ -22,7 +22,7 @@ import pytest
 from PIL import Image
 
 import lading
-from lading._core.content.preview import Cut, table_html
+from lading._core.content.preview import Truncated, table_html
 from lading._core.dataset.sample_list import SampleList
 from lading._core.units import format_bytes
 from lading.errors import DataError, UsageError
@@ -216,7 +216,11 @@ def test_documents_show_their_texts_and_images(docs: str) -> None:
 
 
 def test_large_and_broken_values_are_described(tmp_path: Path) -> None:
-    values = {"broken": b"\x89PNG\r\n\x1a\n" + b"\0" * 50, "cut": Cut(_picture()[:5000], 123_000_000), "empty": b""}
+    values = {
+        "broken": b"\x89PNG\r\n\x1a\n" + b"\0" * 50,
+        "cut": Truncated(_picture()[:5000], 123_000_000),
+        "empty": b"",
+    }
     checked = _Checked(table_html([values]))
     assert not checked.uris
     assert "117 MB" in checked.text

@@ -1,4 +1,4 @@
-"""Mixtures: exact proportions in any stretch, one order for all ranks, resume in the middle, weights that change."""
+"""Mixtures: exact proportions in any span, one order for all ranks, resume in the middle, weights that change."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from lading.errors import NotFound, UsageError
 
-__all__ = ["Known", "cleaned", "shown", "whole"]
+__all__ = ["KnownSecrets", "cleaned", "shown", "whole"]
 
 _MARK: Final = "…"
 _WEB: Final = ("http", "https")
@@ -55,7 +55,7 @@ class _Shown(str):
         return shown, (whole(self),)
 
 
-class Known:
+class KnownSecrets:
     """All secrets that this process knows, when it is pickled; then the other process knows them."""
 
     def __len__(self) -> int:
@@ -113,9 +113,9 @@ def cleaned(text: str) -> str:
     return _QUERIES.sub(rf"\1?{_MARK}", _USERS.sub("", text))
 
 
-def _learn(known: Mapping[str, str]) -> Known:
+def _learn(known: Mapping[str, str]) -> KnownSecrets:
     _known.update(known)
-    return Known()
+    return KnownSecrets()
 
 
 def _remember_user(scheme: str, user: str, host: str) -> str:

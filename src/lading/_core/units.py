@@ -61,7 +61,7 @@ def parse_part(part: float | str) -> float:
 
 
 def spread(total: int, part: float) -> list[int]:
-    """Which of so many are a part of them: in the middle of each of as many equal stretches, one at least."""
+    """Which of so many are a part of them: in the middle of each of as many equal spans, one at least."""
     wanted = min(total, max(1, ceil(total * part)))
     return [(2 * i + 1) * total // (2 * wanted) for i in range(wanted)]
 

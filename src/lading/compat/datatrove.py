@@ -55,7 +55,7 @@ from lading._core.media.documents import Location, get, media_of, put, put_locat
 from lading._core.media.files import Names
 from lading._core.media.reader import MediaReader, RecordReader
 from lading._core.media.warc import WarcReader
-from lading._core.media.writer import Packer, check_level
+from lading._core.media.writer import RecordPacker, check_level
 from lading._core.storage.fsspec import FsspecStore
 from lading._core.storage.stores import Stores
 from lading._core.units import parse_bytes
@@ -813,8 +813,8 @@ class ZstdWriter(BaseMediaWriter):
 
 
 @lru_cache(8)
-def _packer(level: int) -> Packer:
-    return Packer(level, content_size=False, checksum=False, plain=False)
+def _packer(level: int) -> RecordPacker:
+    return RecordPacker(level, content_size=False, checksum=False, plain=False)
 
 
 class BinaryReaderThreaded(PipelineStep):

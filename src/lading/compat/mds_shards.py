@@ -16,7 +16,7 @@ import orjson
 from lading._core.content.media_files import open_image
 from lading._core.formats.base import ShardFile
 from lading._core.formats.format import parse_options
-from lading._core.formats.mds.format import Entry, EntryFile, MdsReader, ReadOptions, parse_entry, read_mds_index
+from lading._core.formats.mds.format import EntryFile, MDSEntry, MdsReader, ReadOptions, parse_entry, read_mds_index
 from lading._core.storage.local import LocalStore
 from lading.compat.reader import FileInfo, Reader, entry_arguments
 from lading.compat.remote import Remote
@@ -110,14 +110,14 @@ class MDSShard(Reader):
         fields = {"version": 2, "format": format, "compression": compression, "samples": samples, **more}
         self._text = _entry_text({**fields, **{name: _file_fields(file) for name, file in files.items()}})
         self._limits, self._remote = limits, remote
-        self._entry: Entry = parse_entry(self._text, limits)
+        self._entry: MDSEntry = parse_entry(self._text, limits)
         self._describe(self._entry)
         self._options = parse_options("mds", ReadOptions, {"allow_pickle": allow_pickle})
         self._decoders = {} if self.raw_meta else _decoders(self._entry.config.columns)
         self._reader: MdsReader | None = None
         self._lock = RLock()
 
-    def _describe(self, entry: Entry) -> None:
+    def _describe(self, entry: MDSEntry) -> None:
         self.raw_data, self.zip_data = _info(entry.raw), _info(entry.packed)
         self.raw_meta, self.zip_meta = _info(entry.raw_meta), _info(entry.packed_meta)
         pairs = [(self.raw_meta, self.zip_meta), (self.raw_data, self.zip_data)]

@@ -31,7 +31,7 @@ from lading._core.storage.memory import MemoryStore
 from lading._core.storage.wrappers import CountingStore
 from lading.errors import LadingError, NotFound, Unrepresentable, UsageError
 
-__all__ = ["FormatTests", "Written", "read_rows", "write_shard"]
+__all__ = ["FormatTests", "WrittenShard", "read_rows", "write_shard"]
 
 _ALL = 1 << 40
 _KEYS = ("a", "é", "e\u0301", "日本", "🎉", "with space", "folder/a", "100%", "-", "quo'te\"", "k" * 90)
@@ -42,7 +42,7 @@ _HELD_BYTES = 4 << 20
 _SIZES = (0, 1, 11, 12, 13, 511, 512, 513, 4096, 10_000)
 
 
-class Written:
+class WrittenShard:
     """A shard in memory.
 
     Attributes:
@@ -57,12 +57,14 @@ class Written:
         self.path, self.facts, self.refs, self.data = path, facts, refs, data
         self.store: Store = MemoryStore({path: data})
 
-    def damaged(self, data: bytes) -> Written:
+    def damaged(self, data: bytes) -> WrittenShard:
         """The same with other bytes in the file."""
-        return Written(self.path, self.facts, self.refs, data)
+        return WrittenShard(self.path, self.facts, self.refs, data)
 
 
-def write_shard(fmt: AnyFormat, table: pa.Table, options: Mapping[str, Any], *, batch_rows: int = 1 << 30) -> Written:
+def write_shard(
+    fmt: AnyFormat, table: pa.Table, options: Mapping[str, Any], *, batch_rows: int = 1 << 30
+) -> WrittenShard:
     """A table as one shard of a format, in memory."""
     path = f"some/folder/shard-000000{fmt.endings(fmt.write_options(options))[0]}"
     store = MemoryStore()
@@ -84,7 +86,7 @@ def write_shard(fmt: AnyFormat, table: pa.Table, options: Mapping[str, Any], *, 
     # A compressor may hold rows back, and then their size is an estimate, at most that of the rows themselves.
     assert near or info.size_bytes < before <= raw < _HELD_BYTES, "bytes_written is far from the size"
     [data] = store.get_ranges(path, [(0, info.size_bytes)])
-    return Written(path, facts, refs, bytes(data))
+    return WrittenShard(path, facts, refs, bytes(data))
 
 
 def read_rows(table: pa.Table | pa.RecordBatch, store: Store) -> list[dict[str, Any]]:
@@ -207,13 +209,13 @@ class FormatTests:
         """The example that is cut and damaged."""
         return self.tables()["small"]
 
-    def open(self, written: Written, *, mapped: bool = True) -> ShardReader:
+    def open(self, written: WrittenShard, *, mapped: bool = True) -> ShardReader:
         """A reader of a shard in memory."""
         return self.fmt.open(
             ShardFile(CountingStore(written.store, mapped=mapped), written.path), self.fmt.read_options({})
         )
 
-    def read_all(self, written: Written, *, mapped: bool = True) -> list[dict[str, Any]]:
+    def read_all(self, written: WrittenShard, *, mapped: bool = True) -> list[dict[str, Any]]:
         """All rows, by `batches` with views and without, and by `read`, which must agree."""
         reader = self.open(written, mapped=mapped)
         try:
@@ -231,7 +233,7 @@ class FormatTests:
         finally:
             reader.close()
 
-    def read_or_fail(self, written: Written, *, mapped: bool) -> list[dict[str, Any]] | None:
+    def read_or_fail(self, written: WrittenShard, *, mapped: bool) -> list[dict[str, Any]] | None:
         """All rows of a damaged shard; None if that is one of lading's errors, which must name the file."""
         try:
             return self.read_all(written, mapped=mapped)
@@ -240,7 +242,7 @@ class FormatTests:
                 pytest.fail(f"the error names no file: {error}")
             return None
 
-    def problems(self, written: Written, level: Level, *, mapped: bool) -> list[str]:
+    def problems(self, written: WrittenShard, level: Level, *, mapped: bool) -> list[str]:
         """Return the problems that `Format.checks` finds in a shard whose rows were read."""
         store = CountingStore(written.store, mapped=mapped)
         found = self.fmt.checks(ShardFile(store, written.path, reported={}), self.fmt.read_options({}), level)

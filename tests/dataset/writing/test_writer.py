@@ -39,7 +39,7 @@ from lading._core.interleaved.tar_writer import Roles
 from lading._core.manifest.files import ShardTables
 from lading._core.pipeline.batch import Batch
 from lading._core.pipeline.cutting import Cut
-from lading._core.pipeline.finished import FinishedShard, FinishedShards, Part, ShardSums
+from lading._core.pipeline.finished import FinishedPart, FinishedShard, FinishedShards, ShardSums
 from lading._core.pipeline.open_shard import BuildFolder
 from lading._core.pipeline.shard_kind import ShardKind
 from lading._core.pipeline.write import PartWriter, write_rows
@@ -919,7 +919,7 @@ def test_parts_of_other_processes_make_the_same_dataset(
         part.end_shard()
         closing.stop()
         columns = pa.schema(list(part.columns.seen.values()))
-        writer.adopt(Part(shards.close(), part.columns.schema, columns, shards.counts), folder)
+        writer.adopt(FinishedPart(shards.close(), part.columns.schema, columns, shards.counts), folder)
     writer.close()
     found = all_bytes(store, f"{root}/adopted")
     assert found == all_bytes(store, f"{root}/whole")

@@ -15,7 +15,7 @@ from pyarrow import feather
 import lading
 from arrow_files import arrow_bytes
 from golden_cases import Golden
-from lading._core.arrow.ipc import Footer, parse_footer
+from lading._core.arrow.ipc import FileFooter, parse_footer
 from lading.errors import CorruptShard, DataError
 
 _TABLE = pa.table(
@@ -29,7 +29,7 @@ _PLAIN = pa.table({"n": range(60), "t": [str(n) for n in range(60)], "b": [bytes
 _LEFT_OUT = "rows of record batches that the footer does not list, left out"
 
 
-def _edited(data: bytes, edit: Callable[[Footer], None]) -> bytes:
+def _edited(data: bytes, edit: Callable[[FileFooter], None]) -> bytes:
     """A file whose footer was edited in place."""
     found = bytearray(data)
     length = int.from_bytes(found[-10:-6], "little")
@@ -50,7 +50,7 @@ def _with_head(data: bytes, head: bytes) -> bytes:
     head += bytes(-len(head) % 8)
     moved = 8 + len(head) - first
 
-    def move(footer: Footer) -> None:
+    def move(footer: FileFooter) -> None:
         footer.dictionaries["offset"] += moved
         footer.batches["offset"] += moved
 
@@ -192,7 +192,7 @@ def _shorter(count: int) -> Callable[[bytes], bytes]:
 
 
 def _listed(order: NDArray[np.int64]) -> Callable[[bytes], bytes]:
-    def change(footer: Footer) -> None:
+    def change(footer: FileFooter) -> None:
         footer.batches[:] = footer.batches.copy()[order]
 
     return lambda data: _edited(data, change)
@@ -235,7 +235,7 @@ def test_dictionaries_by_the_footer(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.arrow", data)
     assert _rows(path) == pa.ipc.open_file(path).read_all().to_pylist()
 
-    def twice(footer: Footer) -> None:
+    def twice(footer: FileFooter) -> None:
         footer.dictionaries[1] = footer.dictionaries[0]
 
     _write(path, _edited(data, twice))

@@ -30,7 +30,7 @@ from lading._core.features.types import Image, Json, feature_of
 from lading._core.formats.base import Scan, ShardFile
 from lading._core.formats.webdataset import walk as walks
 from lading._core.formats.webdataset.format import FORMAT, WebdatasetReader
-from lading._core.formats.webdataset.samples import Rows, join_rows, split_name, split_names
+from lading._core.formats.webdataset.samples import MemberRows, join_rows, split_name, split_names
 from lading._core.storage.base import Buffer, Store
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.local import LocalStore
@@ -612,7 +612,7 @@ def test_keys_that_no_array_holds_are_refused() -> None:
     """A thousand windows with one and the same array of keys: their memory is its memory."""
     keys = pa.array(["k" * (3 << 20)])
     alone, place = np.ones(1, np.bool_), np.zeros(1, np.int64)
-    rows = Rows(alone, np.zeros(1, np.int32), place, place, place, {}, keys)
+    rows = MemberRows(alone, np.zeros(1, np.int32), place, place, place, {}, keys)
     assert len(join_rows([rows] * 2)) == 2
     with pytest.raises(LimitExceeded, match=r"keys.*at most 2147483647 bytes"):
         join_rows([rows] * 1000)

@@ -47,8 +47,8 @@ def applied(
     batch: pa.RecordBatch, view: str, fetcher: Fetcher, **filters: Any
 ) -> tuple[pa.RecordBatch, list[RowOutcome]]:
     """Rows that stay, and what was filtered."""
-    portion = Transform(steps_of(**filters), view, fetcher).apply(batch)
-    return portion.batch, [outcome for _, outcome in portion.outcomes]
+    traced = Transform(steps_of(**filters), view, fetcher).apply(batch)
+    return traced.batch, [outcome for _, outcome in traced.outcomes]
 
 
 def filtered(path: Path, **filters: Any) -> tuple[list[tuple[str, int]], dict[str, list[tuple[str, int]]]]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lading._core.dataset.source.source import LISTING_SCHEMA, Listing
-from lading._core.formats.base import Stretch
+from lading._core.formats.base import Span
 from lading._core.jobs.convert.tasks import Piece, Rates, Task, is_large, is_one_task, plan_tasks, shard_sizes
 from lading._core.pipeline.cutting import Cut
 from lading._core.storage.stores import Stores
@@ -32,7 +32,7 @@ def whole(*sizes: int) -> list[Piece]:
 def cut(shard: int, sizes: list[int]) -> list[Piece]:
     """A shard in pieces of these sizes, with a row for each byte."""
     ends = list(accumulate(sizes, initial=0))
-    return [Piece(shard, b - a, Stretch(a, b, 0, a, b, a, b, is_last=b == ends[-1])) for a, b in pairwise(ends)]
+    return [Piece(shard, b - a, Span(a, b, 0, a, b, a, b, is_last=b == ends[-1])) for a, b in pairwise(ends)]
 
 
 def test_a_task_is_a_whole_number_of_shards() -> None:
@@ -80,7 +80,7 @@ def test_small_sources_are_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_shard_in_pieces_is_several_tasks() -> None:
     tasks = plan_tasks([Piece(0, 60), *cut(1, [20] * 12), Piece(2, 50)], 100, Rates())
-    rows = [(t.first, t.stop, [s and (s.first_row, s.stop_row, s.is_last) for s in t.stretches]) for t in tasks]
+    rows = [(t.first, t.stop, [s and (s.first_row, s.stop_row, s.is_last) for s in t.spans]) for t in tasks]
     assert rows == [
         (0, 2, [None, (0, 40, False)]),
         (1, 2, [(40, 140, False)]),
@@ -92,7 +92,7 @@ def test_a_shard_in_pieces_is_several_tasks() -> None:
 
 def test_a_task_with_all_pieces_of_a_shard_reads_the_shard() -> None:
     [task] = plan_tasks([*cut(0, [20] * 2), Piece(1, 5)], 100, Rates())
-    assert (task.first, task.stop, task.stretches) == (0, 2, ())
+    assert (task.first, task.stop, task.spans) == (0, 2, ())
 
 
 def test_shards_are_cut_if_they_are_large_and_few() -> None:

@@ -120,7 +120,7 @@ def test_a_machine_that_does_not_see_a_folder_names_itself(what: str, payload: P
     more: dict[str, Any] = {
         "destination": {"folder": "/nowhere/tasks/task-000000"},
         "source": {"shards": [{**task["shards"][0], "path": "/nowhere/a.tar"}]},
-        "new order": {"arranged": ["/nowhere", 0, 1]},
+        "new order": {"spooled_order": ["/nowhere", 0, 1]},
     }[what]
     answer = by_another_process(job, changed(data, **more))
     error = decode_error(answer["error"])

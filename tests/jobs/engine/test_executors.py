@@ -207,7 +207,7 @@ def test_an_error_of_a_task_is_raised_once_with_its_place(kind: str, many: Path,
 
 def sent(task: Task) -> SentTask:
     """A task that is no task: its error comes back."""
-    return SentTask({"number": task.number, "folder": "/", "shards": [], "arranged": None})
+    return SentTask({"number": task.number, "folder": "/", "shards": [], "spooled_order": None})
 
 
 def some_tasks(count: int) -> list[Task]:

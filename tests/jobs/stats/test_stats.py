@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import lading
-from lading._core.content.summaries import EXACT_VALUES, TOP_VALUES, Counts, Keys, Numbers, mixed
+from lading._core.content.summaries import EXACT_VALUES, TOP_VALUES, Counts, Keys, NumberSummary, mixed
 from lading._core.jobs.stats.stats import dataset_stats
 from lading._core.jobs.stats.text import as_text
 from lading._core.jobs.stats.values import QUANTILES, Stats
@@ -280,7 +280,7 @@ def test_many_values_are_approximate_and_say_so(tmp_path: Path) -> None:
     [[1 << 60] * 3, [1 << 60, (1 << 60) + 1], [7], [1e-320, 0.0], [1e308, -1e308], [float("inf"), 1.0], [0.1] * 2],
 )
 def test_a_histogram_of_odd_numbers_holds_all_that_are_finite(values: list[float]) -> None:
-    numbers = Numbers()
+    numbers = NumberSummary()
     numbers.add(np.array(values), mixed(np.arange(len(values))))
     shown = numbers.histogram()
     assert shown is not None
@@ -289,9 +289,9 @@ def test_a_histogram_of_odd_numbers_holds_all_that_are_finite(values: list[float
 
 
 def test_infinite_numbers_have_infinite_means() -> None:
-    numbers = Numbers()
+    numbers = NumberSummary()
     for part in ([1.0, float("inf")], [float("inf")], [2.0]):
-        one = Numbers()
+        one = NumberSummary()
         one.add(np.array(part), mixed(np.arange(len(part))))
         numbers.merge(one)
     assert (numbers.mean, numbers.std, numbers.high) == (float("inf"), None, float("inf"))
@@ -305,7 +305,7 @@ def test_merged_numbers_are_those_of_all(values: list[float], cut: int) -> None:
     places = mixed(np.arange(len(values)))
     parts = []
     for mine in (slice(0, cut), slice(cut, None)):
-        parts.append(Numbers())
+        parts.append(NumberSummary())
         parts[-1].add(np.array(values[mine], np.float64), places[mine])
     parts[0].merge(parts[1])
     assert parts[0].count == len(values)
@@ -333,10 +333,10 @@ def test_merged_counts_are_those_of_all(values: list[int], cut: int) -> None:
 def test_samples_and_estimates_do_not_depend_on_the_cut() -> None:
     values = np.random.default_rng(0).normal(size=3 * EXACT_VALUES)
     places = mixed(np.arange(len(values)))
-    whole, cut = Numbers(), Numbers()
+    whole, cut = NumberSummary(), NumberSummary()
     whole.add(values, places)
     for part in np.array_split(np.arange(len(values)), 7)[::-1]:
-        one = Numbers()
+        one = NumberSummary()
         one.add(values[part], places[part])
         cut.merge(one)
     assert whole.quantiles(QUANTILES) == cut.quantiles(QUANTILES)

@@ -210,7 +210,7 @@ def test_features_of_hugging_face_stay(tmp_path: Path) -> None:
 
 
 class _Hollow(io.RawIOBase):
-    """A file in which long stretches of zeros are holes."""
+    """A file in which long spans of zeros are holes."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")

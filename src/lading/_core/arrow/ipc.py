@@ -34,7 +34,7 @@ __all__ = [
     "SCHEMA",
     "START_BYTES",
     "TAIL_BYTES",
-    "Footer",
+    "FileFooter",
     "Message",
     "RowsHeads",
     "dictionary_ids",
@@ -101,7 +101,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Footer:
+class FileFooter:
     """The lists in the footer of a file: `offset`, `meta` (bytes of the head) and `body` of each block."""
 
     dictionaries: NDArray[np.void]
@@ -295,10 +295,10 @@ def _codec(head: _Table) -> str:
     return _CODECS[codec]
 
 
-def parse_footer(data: bytes) -> Footer:
+def parse_footer(data: bytes) -> FileFooter:
     """Parse the footer of a file. Raises CorruptShard if it points outside itself."""
     root = _root(data)
-    return Footer(root.vector(2, _BLOCK), root.vector(3, _BLOCK))
+    return FileFooter(root.vector(2, _BLOCK), root.vector(3, _BLOCK))
 
 
 def footer_bytes(tail: bytes, end: int, start: int) -> int:
@@ -341,7 +341,7 @@ def schema_message(footer: bytes) -> bytes:
     return CONTINUED + _INT32.pack(len(head)) + bytes(head)
 
 
-def footer_that_begins(data: bytes, start: int) -> Footer:
+def footer_that_begins(data: bytes, start: int) -> FileFooter:
     """Parse the footer that begins at `start` of a file. Raises CorruptShard if its blocks are not before it."""
     footer = parse_footer(data)
     _check_places(np.concatenate([footer.dictionaries, footer.batches]), start)

@@ -19,7 +19,7 @@ from lading._core.features.casts import cast_column, cast_labels
 from lading._core.features.types import Feature, encode
 from lading.errors import LadingError, SchemaMismatch, Unrepresentable
 
-__all__ = ["Column", "Stored", "Values", "place_of", "stored_column"]
+__all__ = ["CacheColumn", "Stored", "Values", "place_of", "stored_column"]
 
 Values: TypeAlias = list[Any]
 
@@ -31,7 +31,7 @@ class Stored:
     value: Any
 
 
-class Column:
+class CacheColumn:
     """Encode and measure the values of one column.
 
     Attributes:

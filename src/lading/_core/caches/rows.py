@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading._core.arrow.rows import column_array
-from lading._core.caches.columns import Column, Stored, Values, place_of
+from lading._core.caches.columns import CacheColumn, Stored, Values, place_of
 from lading._core.caches.layout import Features, schema_of
 from lading._core.caches.tables import Rules, check_keys, cut_tables
 from lading._core.features.images import held
@@ -156,7 +156,7 @@ class _Taker:
         pairs = bool(first) and type(first[0]) is tuple
         self._items: Iterator[Any] = items if pairs else zip(repeat(None), items, strict=False)
         self._features, self._rules = features, rules
-        self._columns = [Column(name, feature, rules.assets) for name, feature in features.items()]
+        self._columns = [CacheColumn(name, feature, rules.assets) for name, feature in features.items()]
         self._changing = [(at, column) for at, column in enumerate(self._columns) if column.changing]
         names = [*features] if len(features) > 1 else [*features] * 2  # so that even one column gives tuples
         self._getter, self._width = itemgetter(*names), len(names)
@@ -216,7 +216,7 @@ class _Taker:
                 values[i] = self._kept(column, values[i], self._row + at, key)
         return values
 
-    def _kept(self, column: Column, value: Any, row: int, key: Any) -> Any:
+    def _kept(self, column: CacheColumn, value: Any, row: int, key: Any) -> Any:
         if not self.later or column.text:
             return column.encode(value, row, key)
         try:
@@ -273,7 +273,7 @@ class _Pending:
     def __init__(self, features: Features, rules: Rules) -> None:
         self._rules = rules
         self._schema = schema_of(features)
-        self._columns = [Column(name, feature, rules.assets) for name, feature in features.items()]
+        self._columns = [CacheColumn(name, feature, rules.assets) for name, feature in features.items()]
         self._values: list[Values] = [[] for _ in self._columns]
         self._keys: Values = []
         self._first_row = self._weight = 0

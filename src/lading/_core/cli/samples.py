@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lading._core.api.dataset import Dataset
     from lading._core.features.row_layout import RowLayout
 
-__all__ = ["Sample", "Shown", "as_json", "as_text", "read_samples"]
+__all__ = ["Shown", "ShownSample", "as_json", "as_text", "read_samples"]
 
 _KIND_STYLES = dict.fromkeys(("image", "audio", "video"), "not dim magenta")
 _BATCH_BYTES = 64 << 20
@@ -54,7 +54,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ShownSample:
     """One sample.
 
     Attributes:
@@ -70,7 +70,9 @@ class Sample:
     items: Sequence[Sequence[Shown]] | None = None
 
 
-def read_samples(dataset: Dataset, number: int, start: int = 0, names: Sequence[str] | None = None) -> Iterator[Sample]:
+def read_samples(
+    dataset: Dataset, number: int, start: int = 0, names: Sequence[str] | None = None
+) -> Iterator[ShownSample]:
     """Samples from a place on, payload and all. From the beginning it streams; further on it needs an index.
 
     Args:
@@ -123,13 +125,13 @@ def _samples_of(batch: pa.RecordBatch | pa.Table, layout: RowLayout) -> Iterator
         yield batch.slice(first, last - first)
 
 
-def _plain_sample(number: int, rows: pa.RecordBatch | pa.Table) -> Sample:
+def _plain_sample(number: int, rows: pa.RecordBatch | pa.Table) -> ShownSample:
     [values] = _values(rows)
     key = next((shown.value for shown in values if shown.name == "__key__"), None)
-    return Sample(number, None if key is None else str(key), [s for s in values if s.name != "__key__"])
+    return ShownSample(number, None if key is None else str(key), [s for s in values if s.name != "__key__"])
 
 
-def _document(number: int, rows: pa.RecordBatch | pa.Table) -> Sample:
+def _document(number: int, rows: pa.RecordBatch | pa.Table) -> ShownSample:
     own: list[Shown] = []
     items = []
     key = None
@@ -140,7 +142,7 @@ def _document(number: int, rows: pa.RecordBatch | pa.Table) -> Sample:
             own += [s for s in values if s.name not in _BOOKKEEPING]
         else:
             items.append([s for s in values if s.name != "sample_id"])
-    return Sample(number, None if key is None else str(key), own, items)
+    return ShownSample(number, None if key is None else str(key), own, items)
 
 
 _BOOKKEEPING = ("sample_id", "position", "modality", "content_type", "source_ref", "materialize_error")
@@ -188,7 +190,7 @@ _TIMES = ("timestamp", "time", "date", "duration")
 # For people
 
 
-def as_text(sample: Sample, *, full: bool = False, pictures: str | None = None) -> Iterator[RenderableType]:
+def as_text(sample: ShownSample, *, full: bool = False, pictures: str | None = None) -> Iterator[RenderableType]:
     """A sample as lines for a terminal: its name, its fields, its items in order.
 
     Args:
@@ -396,7 +398,7 @@ def _absent(values: dict[str, Any]) -> tuple[str, str]:
 # For programs
 
 
-def as_json(sample: Sample, *, full: bool = False) -> dict[str, Any]:
+def as_json(sample: ShownSample, *, full: bool = False) -> dict[str, Any]:
     """A sample as JSON can hold it: fields by name; bytes by their size and what they are, with `full` also in base64.
 
     The items of a document are `items`; a field of its own that is called so too is `json.items`.

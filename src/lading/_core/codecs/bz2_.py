@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bz2
 
-from lading._core.codecs.protocol import Codec, Packer
+from lading._core.codecs.protocol import Codec, MemberPacker
 from lading.limits import Limits
 
 __all__ = ["CODEC"]
@@ -20,7 +20,7 @@ def _member(_limits: Limits) -> bz2.BZ2Decompressor:
     return bz2.BZ2Decompressor()
 
 
-def _packer(level: int, _size_bytes: int | None) -> Packer:
+def _packer(level: int, _size_bytes: int | None) -> MemberPacker:
     return bz2.BZ2Compressor(level)
 
 

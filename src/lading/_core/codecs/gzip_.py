@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 
-from lading._core.codecs.protocol import Codec, Data, Packer
+from lading._core.codecs.protocol import Codec, Data, MemberPacker
 from lading.limits import Limits
 
 __all__ = ["CODEC", "pack_text"]
@@ -72,7 +72,7 @@ class _Member:
         return piece
 
 
-def _packer(level: int, _size_bytes: int | None) -> Packer:
+def _packer(level: int, _size_bytes: int | None) -> MemberPacker:
     # zlib writes a header without name or time, so equal input gives equal bytes.
     return zlib.compressobj(level, zlib.DEFLATED, _GZIP_BITS)
 

@@ -20,7 +20,7 @@ __all__ = [
     "Codec",
     "Data",
     "Member",
-    "Packer",
+    "MemberPacker",
     "StreamDecoder",
     "StreamEncoder",
     "refuse_lack_of_memory",
@@ -60,7 +60,7 @@ class Member(Protocol):
         """Take input (it may be empty); return at most `max_length` bytes."""
 
 
-class Packer(Protocol):
+class MemberPacker(Protocol):
     """Packs one member. The interface of the compressor objects of `zlib`, `bz2`, `lzma` and `zstandard`."""
 
     def compress(self, data: Data, /) -> bytes:
@@ -88,7 +88,7 @@ class Codec:
     member: Callable[[Limits], Member]
     errors: tuple[type[Exception], ...]
     padding: bool
-    packer: Callable[[int, int | None], Packer]
+    packer: Callable[[int, int | None], MemberPacker]
     levels: tuple[int, int, int]
     limit: str = ""
 
@@ -189,7 +189,7 @@ def refuse_lack_of_memory(error: Exception) -> None:
 class StreamEncoder:
     """Pack a stream into one member. Equal input in equal parts gives equal bytes."""
 
-    def __init__(self, packer: Packer) -> None:
+    def __init__(self, packer: MemberPacker) -> None:
         self._packer = packer
         self._taken = self._waiting = self._given = 0
 

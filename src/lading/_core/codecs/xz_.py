@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import lzma
 
-from lading._core.codecs.protocol import Codec, Packer
+from lading._core.codecs.protocol import Codec, MemberPacker
 from lading.limits import Limits
 
 __all__ = ["CODEC"]
@@ -17,7 +17,7 @@ def _member(limits: Limits) -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=limits.xz_memory_bytes)
 
 
-def _packer(level: int, _size_bytes: int | None) -> Packer:
+def _packer(level: int, _size_bytes: int | None) -> MemberPacker:
     return lzma.LZMACompressor(lzma.FORMAT_XZ, preset=level)
 
 

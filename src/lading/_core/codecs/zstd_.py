@@ -25,7 +25,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-from lading._core.codecs.protocol import Codec, Data, Packer, StreamDecoder, refuse_lack_of_memory, unpack
+from lading._core.codecs.protocol import Codec, Data, MemberPacker, StreamDecoder, refuse_lack_of_memory, unpack
 from lading.errors import CorruptShard, LimitExceeded
 from lading.limits import DEFAULT_LIMITS, Limits
 
@@ -252,7 +252,7 @@ def _decompressor(magicless: bool) -> zstandard.ZstdDecompressor:
     return kinds[magicless]
 
 
-def _packer(level: int, size_bytes: int | None) -> Packer:
+def _packer(level: int, size_bytes: int | None) -> MemberPacker:
     packer = zstandard.ZstdCompressor(level=level, write_checksum=True)
     return packer.compressobj(size=-1 if size_bytes is None else size_bytes)
 

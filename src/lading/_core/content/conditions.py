@@ -66,7 +66,7 @@ from lading._core.content.field_paths import FieldPath, Part, Use, Wanted
 from lading._core.content.nested import column_values
 from lading.errors import UsageError
 
-__all__ = ["MAX_CHARACTERS", "Where", "as_where", "parse_where"]
+__all__ = ["MAX_CHARACTERS", "Condition", "as_where", "parse_where"]
 
 MAX_CHARACTERS = 10_000
 """A longer condition is refused."""
@@ -80,7 +80,7 @@ _SHOWN_LITERAL = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class Condition:
     """A condition on rows, made by `parse_where` or `as_where`.
 
     Attributes:
@@ -146,7 +146,7 @@ class Where:
         return _rejects(self._condition, values)
 
 
-def parse_where(text: str) -> Where:
+def parse_where(text: str) -> Condition:
     """Parse a condition; the grammar is at the top of this module.
 
     Raises:
@@ -159,19 +159,19 @@ def parse_where(text: str) -> Where:
         columns = _columns_of(condition)
     except _Wrong as wrong:
         raise _usage_error(text, wrong) from None
-    return Where(text, columns, condition, tuple(dict.fromkeys(_wanted(condition))))
+    return Condition(text, columns, condition, tuple(dict.fromkeys(_wanted(condition))))
 
 
-def as_where(condition: str | pc.Expression | Where) -> Where:
+def as_where(condition: str | pc.Expression | Condition) -> Condition:
     """Return the condition of a text, or of a pyarrow expression, which keeps pyarrow's own rules for types and nulls.
 
     Raises:
         UsageError: as `parse_where`, or it is neither.
     """
-    if isinstance(condition, Where):
+    if isinstance(condition, Condition):
         return condition
     if isinstance(condition, pc.Expression):
-        return Where(str(condition), (), condition)
+        return Condition(str(condition), (), condition)
     if not isinstance(condition, str):
         raise UsageError("not a condition", expected="a text or a pyarrow expression", found=repr(condition)[:80])
     return parse_where(condition)

@@ -25,7 +25,7 @@ from lading._core.content.media_info import media_info
 from lading._core.features.images import STORED, orientation_of, turned
 from lading._core.units import format_bytes
 
-__all__ = ["Cut", "Previews", "described", "sample_text", "table_html", "value_text"]
+__all__ = ["Previews", "Truncated", "described", "sample_text", "table_html", "value_text"]
 
 _THUMBNAIL, _MOST_PIXELS = 96, 40_000_000
 _DATA_BYTES, _CLIP_BYTES = 150_000, 24_000
@@ -38,7 +38,7 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2
 _AUDIO = {"wav": "wav", "mp3": "mpeg", "flac": "flac", "ogg": "ogg", "opus": "ogg", "m4a": "mp4", "aac": "aac"}
 
 
-class Cut(bytes):
+class Truncated(bytes):
     """The first bytes of a value that is larger.
 
     Attributes:
@@ -82,7 +82,7 @@ def _shape(value: np.ndarray) -> str:
 
 
 def _facts(data: bytes) -> str:
-    size = format_bytes(data.size_bytes if isinstance(data, Cut) else len(data))
+    size = format_bytes(data.size_bytes if isinstance(data, Truncated) else len(data))
     info = media_info(data)
     if info is None:
         head = data[:_PREVIEW_BYTES]
@@ -275,7 +275,7 @@ def _with_picture(picture: tuple[str, bytes] | None, told: str, previews: Previe
 
 def _drawn(data: bytes, width: int | None, height: int | None) -> tuple[str, bytes] | None:
     """Return a thumbnail of the bytes of a picture; None if it is too large, broken or cut, or Pillow is missing."""
-    if isinstance(data, Cut) or (width or 0) * (height or 0) > _MOST_PIXELS:
+    if isinstance(data, Truncated) or (width or 0) * (height or 0) > _MOST_PIXELS:
         return None
     try:
         from PIL import Image
@@ -322,7 +322,7 @@ def _thumbnail(image: Any) -> tuple[str, bytes]:
 
 def _clip(data: bytes, kind: str) -> tuple[str, bytes, bool]:
     """Return the beginning of audio with its MIME type, and whether more follows."""
-    whole = not isinstance(data, Cut) and len(data) <= _CLIP_BYTES
+    whole = not isinstance(data, Truncated) and len(data) <= _CLIP_BYTES
     if kind == "wav" and not whole:
         short = _short_wave(data)
         return ("audio/wav", *short) if short is not None else ("audio/wav", data[:_CLIP_BYTES], True)

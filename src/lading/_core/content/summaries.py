@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EXACT_VALUES", "TOP_VALUES", "Counts", "Histogram", "Keys", "Numbers", "mixed"]
+__all__ = ["EXACT_VALUES", "TOP_VALUES", "Counts", "Histogram", "Keys", "NumberSummary", "mixed"]
 
 EXACT_VALUES = 16_384
 """Values whose quantiles, and distinct values whose number, are exact. Beyond, both are about 0.8 % off (2 in 3)."""
@@ -60,7 +60,7 @@ class Histogram:
 
 
 @dataclass(slots=True)
-class Numbers:
+class NumberSummary:
     """Count, bounds, mean, deviation and a sample of numbers. NaN is no number.
 
     Attributes:
@@ -92,7 +92,7 @@ class Numbers:
         self._join(len(values), values.min().item(), values.max().item(), mean, squares)
         self._keep(places, floats)
 
-    def merge(self, other: Numbers) -> None:
+    def merge(self, other: NumberSummary) -> None:
         """Add the numbers of another summary."""
         if other.count:
             self._join(other.count, other.low, other.high, other.mean, other._squares)

@@ -179,13 +179,13 @@ class OpenDataset(HoldsQuery):
         absent, whole = AbsentFields([*paths]), dict[str, pa.Schema]()
         looked = self._behind_steps
         columns = columns_of(paths, schema)
-        for portion in looked.portions(columns, _TYPED_ROWS, self._most_bytes, steps=looked.steps):
-            batch = portion.batch
+        for traced in looked.traced_batches(columns, _TYPED_ROWS, self._most_bytes, steps=looked.steps):
+            batch = traced.batch
             lacking = {name for name, path in paths.items() if _lacks(batch, path)}
             for name in lacking - {*whole}:
                 whole[name] = self.schema_with([paths[name].column], whole=True)
                 field_type(field_named(whole[name], paths[name]), paths[name].path)  # raises if no shard has the field
-            with portion.naming_rows():
+            with traced.naming_rows():
                 found = field_values(batch, [name for name in paths if name not in lacking], self.shards.fetcher)
             absent.see(batch.schema.names, [pa.nulls(batch.num_rows) if n in lacking else found.pop(0) for n in paths])
             if not absent.left:
@@ -204,9 +204,9 @@ class OpenDataset(HoldsQuery):
         steps = [step.without_choice() for step in self._query.steps if step.changes_columns]
         chosen, found = ChosenSamples(self.shards, steps), list[object]()
         columns = chosen.columns_behind([join.on], steps)
-        for portion in chosen.portions(columns, _TYPED_ROWS, steps=steps):
-            with portion.naming_rows():
-                [keys] = sample_values(portion.batch, [join.on], self.view, self.shards.fetcher)
+        for traced in chosen.traced_batches(columns, _TYPED_ROWS, steps=steps):
+            with traced.naming_rows():
+                [keys] = sample_values(traced.batch, [join.on], self.view, self.shards.fetcher)
             if (join.table.find(keys, join.on) >= 0).any():
                 return
             found = found or keys.slice(0, _SHOWN_KEYS).to_pylist()
@@ -257,7 +257,7 @@ class OpenDataset(HoldsQuery):
         key = [KEY] if KEY in schema.names else []
         looked = self._behind_steps
         looks = {
-            name: looked.portions_with_bytes([*key, name], iteration.MAX_ROWS, self._most_bytes, self._policy)
+            name: looked.traced_with_bytes([*key, name], iteration.MAX_ROWS, self._most_bytes, self._policy)
             for name in names
         }
         return {name: flat_fields(name, schema.field(name), found) for name, found in looks.items()}

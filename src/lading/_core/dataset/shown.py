@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lading._core.arrow.references import files_of, is_ref, unpack
 from lading._core.arrow.types import uncut_values
-from lading._core.content.preview import Cut, Previews, table_html, value_text
+from lading._core.content.preview import Previews, Truncated, table_html, value_text
 from lading._core.dataset.order.chosen import ChosenSamples
 from lading._core.dataset.query import Query
 from lading._core.dataset.shards.iteration import shard_batches
@@ -108,8 +108,8 @@ def first_samples(
             for batch in shard_batches(shards, number, Scan(max_rows=_PREVIEW_ROWS, max_bytes=_PREVIEW_BYTES))
         )  # fmt: skip
     else:
-        found = chosen.portions(max_rows=_PREVIEW_ROWS, max_bytes=_PREVIEW_BYTES, empty=True)
-        batches = (portion.batch for portion in found)
+        found = chosen.traced_batches(max_rows=_PREVIEW_ROWS, max_bytes=_PREVIEW_BYTES, empty=True)
+        batches = (traced.batch for traced in found)
     samples: list[dict[str, Any]] = []
     labels: dict[str, Sequence[str]] = {}
     for batch in islice(batches, _LOOKED_AT):
@@ -154,12 +154,12 @@ def _values(shards: Shards, batch: pa.RecordBatch) -> list[dict[str, Any]]:
 def _cut(head: bytes | memoryview | None, size: int, most: int) -> bytes | None:
     if head is None:
         return None
-    return Cut(bytes(head), size) if size > most else bytes(head)
+    return Truncated(bytes(head), size) if size > most else bytes(head)
 
 
 def _decoded(feature: Feature, value: Any) -> Any:
     """A value as `ds[i]` gives it, where that is possible."""
-    if isinstance(value, Cut):
+    if isinstance(value, Truncated):
         return value.decode("utf-8", "replace") if (feature.is_text or feature.is_json) else value
     try:
         return decode(feature, value)
@@ -291,8 +291,8 @@ def _fields(shards: Shards, chosen: ChosenSamples | None) -> Iterator[pa.Field]:
     # To find the schema of a tar is a walk over all of it, and the first sample behind a condition may be far away.
     steps = [] if chosen is None else [step for step in chosen.steps if step.changes_columns and step.keeps_samples]
     if steps:
-        found = ChosenSamples(shards, steps).portions(max_rows=_FIRST_ROWS, max_bytes=_FIRST_BYTES)
-        batches = (portion.batch for portion in found)
+        found = ChosenSamples(shards, steps).traced_batches(max_rows=_FIRST_ROWS, max_bytes=_FIRST_BYTES)
+        batches = (traced.batch for traced in found)
     else:
         numbers = range(len(shards.listing))
         scan = Scan(max_rows=_FIRST_ROWS, max_bytes=_FIRST_BYTES)

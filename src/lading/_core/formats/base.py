@@ -56,7 +56,7 @@ __all__ = [
     "ShardFile",
     "ShardReader",
     "ShardWriter",
-    "Stretch",
+    "Span",
     "Units",
     "map_file",
     "read_rows",
@@ -72,7 +72,7 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What to read of a shard, and in which portions.
+    """What to read of a shard, and in which batches.
 
     Attributes:
         columns: columns to read; None for all.
@@ -130,7 +130,7 @@ class Units:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Span:
     """Neighbouring samples of a shard, which begin where a unit of it does (`ShardReader.units`), or some rows behind.
 
     Attributes:
@@ -184,8 +184,8 @@ class Stretch:
             if not rows:
                 return
 
-    def through(self, last: Stretch) -> Stretch:
-        """Return the samples from the first of these to the last of another stretch."""
+    def through(self, last: Span) -> Span:
+        """Return the samples from the first of these to the last of another span."""
         return replace(self, stop_row=last.stop_row, stop_sample=last.stop_sample, stop=last.stop, is_last=last.is_last)
 
 
@@ -205,7 +205,7 @@ class ShardFile:
         alone: whether no file has this one's name and `.idx` behind it; False if that is unknown.
         rows: the rows to read, ascending, if other rows are damaged; None for all rows. Readers ignore it: views skip
             the other rows (`_core.interleaved.open`).
-        stretch: the samples to read, as rows 0, 1, …; None for all. Only for readers with `units`, and for `batches`.
+        span: the samples to read, as rows 0, 1, …; None for all. Only for readers with `units`, and for `batches`.
         stands_for: the file that this one was made from; relative paths in it start there. Empty for an original.
         stands_in: the store of that file; None for an original.
         stores: further stores, for files that this one refers to.
@@ -232,7 +232,7 @@ class ShardFile:
     partition: str = ""
     alone: bool = False
     rows: NDArray[np.int64] | None = None
-    stretch: Stretch | None = None
+    span: Span | None = None
     stands_for: str = ""
     stands_in: Store | None = None
     stores: Stores = field(default_factory=Stores)
@@ -372,7 +372,7 @@ class ShardReader(ABC):
         """Return where the shard can be cut, so that the parts are read alone, and nothing is read twice.
 
         None if it cannot be cut. Reads headers only. Afterwards, `counts` has the counts of the whole shard that
-        `batches` of a part (`ShardFile.stretch`) does not report.
+        `batches` of a part (`ShardFile.span`) does not report.
         """
         return None
 

@@ -33,7 +33,7 @@ from lading.limits import DEFAULT_LIMITS, Limits
 __all__ = [
     "BOM",
     "MAX_TOLD",
-    "Block",
+    "LineBlock",
     "TextFile",
     "TextSink",
     "as_text",
@@ -80,7 +80,7 @@ _UNPACK = {"gzip": "gzip -dc", "zstd": "zstd -dc", "bz2": "bzip2 -dc", "xz": "xz
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class LineBlock:
     """Whole lines of a file, each with its end except perhaps the last of all.
 
     Attributes:
@@ -160,7 +160,7 @@ class TextFile:
     def _note_read(self, count: int) -> None:
         self._read_bytes = count
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[LineBlock]:
         """Yield all lines, some MiB at a time. Peak memory: two pieces and the longest line.
 
         Raises:
@@ -257,7 +257,7 @@ _STREAMS: WeakKeyDictionary[TextFile, UnwrappedFile] = WeakKeyDictionary()
 """Streams of the files unpacked last; each holds 16 MiB, and the window of its compression."""
 
 
-def line_blocks(pieces: Iterable[bytes], path: str, limits: Limits) -> Iterator[Block]:
+def line_blocks(pieces: Iterable[bytes], path: str, limits: Limits) -> Iterator[LineBlock]:
     """Yield all lines of a text in pieces; see `TextFile.blocks`."""
     return blocks_of(pieces, _line_ends, path, limits)
 
@@ -268,7 +268,7 @@ def _line_ends(piece: bytes) -> tuple[int, int]:
 
 def blocks_of(
     pieces: Iterable[bytes], ends_of: Callable[[bytes], tuple[int, int]], path: str, limits: Limits
-) -> Iterator[Block]:
+) -> Iterator[LineBlock]:
     """Yield whole records, as many at a time as end in a piece; at the end the rest, which has no end.
 
     Args:
@@ -290,14 +290,14 @@ def blocks_of(
             begun.clear()  # an error keeps this frame: six of them, in a salvage, kept 64 MB each
             raise too_long(path, offset, line, limits)
         if last:
-            block = Block(b"".join([*begun, piece[:last]]), offset, line)
+            block = LineBlock(b"".join([*begun, piece[:last]]), offset, line)
             yield block
             offset, line = offset + len(block.data), line + block.data.count(b"\n")
             begun, size = [], 0
         begun.append(piece[last:])
         size += len(piece) - last
     if size:
-        yield Block(b"".join(begun), offset, line, whole=False)
+        yield LineBlock(b"".join(begun), offset, line, whole=False)
 
 
 def too_long(path: str, offset: int, line: int, limits: Limits) -> LimitExceeded:

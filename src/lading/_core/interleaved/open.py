@@ -91,7 +91,7 @@ def open_view(  # noqa: PLR0913, PLR0917 - what a dataset knows of its shards
     if packed is not None:
         return PackedView(selected_rows(packed, rows), source.path, interleaved, schema)
     if reader.document_reader is not None:
-        first_row = 0 if source.stretch is None else source.stretch.first_row
+        first_row = 0 if source.span is None else source.span.first_row
         return DocumentsView(reader.document_reader, interleaved, fetcher, first_row)
     items = selected_rows(reader, rows)
     return ItemsView(grouped(items) if interleaved.regroup else items, source.place, interleaved, follower, fetcher)

@@ -37,8 +37,8 @@ from lading._core.features.items import (
 from lading._core.formats.base import DEFAULT_SCAN, MemberReader, Scan, ShardFile, ShardReader
 from lading._core.interleaved.absent_fields import warn_absent_fields, warn_absent_id_field
 from lading._core.interleaved.base import documents_at_once
-from lading._core.interleaved.tar_members import TELLING_DOCUMENTS, Members, document_of, id_field_of, sample_ids
-from lading._core.interleaved.tar_rows import EXTRAS_FIELD, Rows, Window, make_rows, scatter, spread_lists
+from lading._core.interleaved.tar_members import TELLING_DOCUMENTS, MemberTable, document_of, id_field_of, sample_ids
+from lading._core.interleaved.tar_rows import EXTRAS_FIELD, DocumentWindow, WindowRows, make_rows, scatter, spread_lists
 from lading._core.storage.concurrent import is_remote
 from lading._core.storage.fetch import Fetcher
 from lading.errors import DataError, LadingError
@@ -89,16 +89,16 @@ class TarDocuments(ShardReader):
         self._reader, self._fetcher, self._options = reader, fetcher, options
         self._kept = _passthrough(schema or pa.schema([]))
         self._path, self._index, self._limits = source.path, source.index, source.limits
-        self._table: Members | None = None
+        self._table: MemberTable | None = None
         self._kinds: Kinds | None = None
         self._image_lists: ImageLists | None = None
         self._id_field = options.sample_id_field
 
     # Contents of the tar
 
-    def _members(self) -> Members:
+    def _members(self) -> MemberTable:
         if self._table is None:
-            self._table = Members.of(self._reader, self._index, self._options, self._limits)
+            self._table = MemberTable.of(self._reader, self._index, self._options, self._limits)
         return self._table
 
     def index(self) -> pa.Table:
@@ -315,7 +315,7 @@ class TarDocuments(ShardReader):
         names = members.names.take(pa.array(at)).to_pylist()
         ids = sample_ids(documents, names, self._field_of_ids())
         id_column = pa.array(ids, pa.string())
-        rows = make_rows(Window(members, at, names, documents, ids), self._options, self._path)
+        rows = make_rows(DocumentWindow(members, at, names, documents, ids), self._options, self._path)
         used[rows.member[rows.member >= 0]] = True
         kept = self._chosen(target, columns)
         for name in self._options.roles if columns is None else ():
@@ -325,7 +325,7 @@ class TarDocuments(ShardReader):
         arrays = [made[f.name] if f.name in made else self._values(f, rows, documents) for f in kept]
         return pa.record_batch(arrays, schema=kept)
 
-    def _reserved(self, rows: Rows) -> dict[str, pa.Array]:
+    def _reserved(self, rows: WindowRows) -> dict[str, pa.Array]:
         members = self._members()
         there = rows.member >= 0
         at = np.where(there, rows.member, 0)
@@ -347,7 +347,7 @@ class TarDocuments(ShardReader):
             "materialize_error": rows.error,
         }
 
-    def _values(self, target: pa.Field, rows: Rows, documents: list[dict[str, Any]]) -> pa.Array:
+    def _values(self, target: pa.Field, rows: WindowRows, documents: list[dict[str, Any]]) -> pa.Array:
         """Return a passthrough column: on the metadata rows, or spread over the items it belongs to."""
         name = field_name(target.name)
         role = self._options.roles.get(name)

@@ -18,7 +18,7 @@ from lading.errors import DataError, LimitExceeded
 from lading.limits import Limits
 from lading.options import AUTO, InterleavedOptions
 
-__all__ = ["TELLING_DOCUMENTS", "Members", "document_of", "id_field_of", "refuse_names", "sample_ids"]
+__all__ = ["TELLING_DOCUMENTS", "MemberTable", "document_of", "id_field_of", "refuse_names", "sample_ids"]
 
 TELLING_DOCUMENTS = 16
 """Number of first documents of a tar that decide its id field."""
@@ -28,7 +28,7 @@ _MAX_TEXT = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class MemberTable:
     """The members of a tar, in file order.
 
     Attributes:
@@ -46,7 +46,9 @@ class Members:
     table: NameTable
 
     @classmethod
-    def of(cls, reader: MemberReader, index: pa.Table | None, options: InterleavedOptions, limits: Limits) -> Members:
+    def of(
+        cls, reader: MemberReader, index: pa.Table | None, options: InterleavedOptions, limits: Limits
+    ) -> MemberTable:
         """Return the members of the tar, or of an earlier index of it (`as_index`); not of an index of samples.
 
         Raises:
@@ -64,7 +66,7 @@ class Members:
     @classmethod
     def at(
         cls, names: pa.Array, offset: NDArray[np.int64], length: NDArray[np.int64], options: InterleavedOptions
-    ) -> Members:
+    ) -> MemberTable:
         """Return members of these names and places; those with a JSON extension are documents."""
         lower = pa.compute.utf8_lower(names)
         documents = np.zeros(len(names), np.bool_)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from lading._core.arrow.text_checks import is_utf8
 from lading._core.formats.base import FoundMembers, Recovered, ShardFile, map_file
 from lading._core.formats.format import AnyFormat
-from lading._core.interleaved.tar_members import Members, document_of, id_field_of, refuse_names, sample_ids
-from lading._core.interleaved.tar_rows import Window, make_rows
+from lading._core.interleaved.tar_members import MemberTable, document_of, id_field_of, refuse_names, sample_ids
+from lading._core.interleaved.tar_rows import DocumentWindow, make_rows
 from lading._core.storage.base import MappedFile
 from lading.errors import CorruptShard, DataError, LadingError
 from lading.options import AUTO, InterleavedOptions
@@ -66,7 +66,7 @@ def recover_documents(
 
 def _members(
     found: FoundMembers, options: InterleavedOptions, source: ShardFile, lost: list[LadingError]
-) -> tuple[Members, NDArray[np.int64], int]:
+) -> tuple[MemberTable, NDArray[np.int64], int]:
     """Return the regular members whose names are UTF-8, where each begins, and the number of other documents.
 
     Add an error for each name that is invalid UTF-8 to `lost`.
@@ -92,12 +92,12 @@ def _members(
         offset.append(at[good])
         length.append(size_bytes[good])
     column = pa.array(names, pa.string())
-    members = Members.at(column, np.concatenate(offset), np.concatenate(length), options)
+    members = MemberTable.at(column, np.concatenate(offset), np.concatenate(length), options)
     return members, np.concatenate(start), unnamed
 
 
 def _windows(
-    mapped: MappedFile, members: Members, options: InterleavedOptions, source: ShardFile, lost: list[LadingError]
+    mapped: MappedFile, members: MemberTable, options: InterleavedOptions, source: ShardFile, lost: list[LadingError]
 ) -> Iterator[tuple[NDArray[np.int64], list[dict[str, object]]]]:
     """Yield members that are documents with their contents, some at a time; add the errors of the others to `lost`."""
     id_field = "sample_id" if options.sample_id_field == AUTO else options.sample_id_field
@@ -121,7 +121,7 @@ def _windows(
 
 
 def _named(
-    members: Members,
+    members: MemberTable,
     rows: NDArray[np.int64],
     documents: list[dict[str, object]],
     options: InterleavedOptions,
@@ -137,7 +137,7 @@ def _named(
     names = members.names.take(pa.array(rows)).to_pylist()
     ids = sample_ids(documents, names, options.sample_id_field)
     try:
-        made = make_rows(Window(members, rows, names, documents, ids), options, path)
+        made = make_rows(DocumentWindow(members, rows, names, documents, ids), options, path)
     except DataError as error:
         if len(rows) > 1:
             for one, document in zip(np.split(rows, len(rows)), documents, strict=True):

@@ -22,11 +22,11 @@ from lading._core.arrow import json_text
 from lading._core.arrow.views import present
 from lading._core.features.items import METADATA_POSITION, MODALITIES, content_type_of, content_types
 from lading._core.interleaved.tar_items import IMAGE, METADATA, TEXT
-from lading._core.interleaved.tar_members import Members
+from lading._core.interleaved.tar_members import MemberTable
 from lading.errors import DataError
 from lading.options import InterleavedOptions
 
-__all__ = ["EXTRAS_FIELD", "Rows", "Window", "make_rows", "scatter", "spread_lists"]
+__all__ = ["EXTRAS_FIELD", "DocumentWindow", "WindowRows", "make_rows", "scatter", "spread_lists"]
 
 EXTRAS_FIELD = "__lading__"
 """JSON field in which lading stores data that the lists cannot hold (a content type without an extension)."""
@@ -36,7 +36,7 @@ _TIFF = content_type_of(".tiff")
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class DocumentWindow:
     """Some JSON documents of a tar.
 
     Attributes:
@@ -47,7 +47,7 @@ class Window:
         ids: their `sample_id`.
     """
 
-    members: Members
+    members: MemberTable
     rows: NDArray[np.int64]
     names: list[str]
     documents: list[dict[str, Any]]
@@ -55,7 +55,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class WindowRows:
     """Rows of a window, by document, then position, then text before image.
 
     Attributes:
@@ -126,7 +126,7 @@ class _Entries:
         return cls(values, strings, there, document, there - (np.cumsum(length) - length)[document])
 
 
-def make_rows(window: Window, options: InterleavedOptions, path: str) -> Rows:
+def make_rows(window: DocumentWindow, options: InterleavedOptions, path: str) -> WindowRows:
     """Return the rows of a window: for each document the metadata row, then its texts and images.
 
     Raises:
@@ -154,7 +154,7 @@ def make_rows(window: Window, options: InterleavedOptions, path: str) -> Rows:
     except DataError as error:
         error.sample = window.names[document[error.row]]
         raise
-    return Rows(
+    return WindowRows(
         document=document,
         position=position,
         kind=kind,
@@ -221,7 +221,7 @@ class _Images:
     type_at: NDArray[np.int64]
 
 
-def _find_images(window: Window, images: _Entries, options: InterleavedOptions) -> _Images:
+def _find_images(window: DocumentWindow, images: _Entries, options: InterleavedOptions) -> _Images:
     """Resolve the images: all looked up at once, then those that name a TIFF or no member one by one."""
     members = window.members
     member = members.table.find(images.strings.take(pa.array(images.there)))
@@ -242,7 +242,7 @@ def _find_images(window: Window, images: _Entries, options: InterleavedOptions) 
     return _Images(member, frame, pa.array(errors, pa.string()), types, type_at)
 
 
-def _is_null_image(window: Window, images: _Entries, i: int) -> bool:
+def _is_null_image(window: DocumentWindow, images: _Entries, i: int) -> bool:
     """Return whether a writer named an image without bytes: `{key}.{position}.{extension}` without a member."""
     token = images.values[images.there[i]]
     if not isinstance(token, str):
@@ -252,7 +252,7 @@ def _is_null_image(window: Window, images: _Entries, i: int) -> bool:
     return bool(extension) and stem == f"{key}.{images.position[i]}"
 
 
-def _defaults(window: Window, numbers: NDArray[np.int64], options: InterleavedOptions) -> NDArray[np.int64]:
+def _defaults(window: DocumentWindow, numbers: NDArray[np.int64], options: InterleavedOptions) -> NDArray[np.int64]:
     """Return the default images of documents: the member in a field, else one named as the sample; −1 if none."""
     field = options.image_member_field
     named = [window.documents[number].get(field) if field else None for number in numbers.tolist()]
@@ -263,7 +263,7 @@ def _defaults(window: Window, numbers: NDArray[np.int64], options: InterleavedOp
     return found
 
 
-def _find_names(members: Members, names: Sequence[object]) -> NDArray[np.int64]:
+def _find_names(members: MemberTable, names: Sequence[object]) -> NDArray[np.int64]:
     texts = [name if isinstance(name, str) and json_text.is_unicode(name) else None for name in names]
     return members.table.find(pa.array(texts, pa.string()))
 
@@ -300,7 +300,9 @@ class _OddImages:
         return self._default, None
 
 
-def spread_lists(lists: list[list[Any]], rows: Rows, mine: NDArray[np.bool_]) -> tuple[list[Any], NDArray[np.int64]]:
+def spread_lists(
+    lists: list[list[Any]], rows: WindowRows, mine: NDArray[np.bool_]
+) -> tuple[list[Any], NDArray[np.int64]]:
     """Return entries of one list a document, for its rows in `mine`: the values, and the index of each row's value.
 
     A row without an entry has −1; an entry without a row is left out.

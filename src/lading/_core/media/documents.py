@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from lading.errors import SchemaMismatch
 
-__all__ = ["Location", "MediaStats", "Tally", "get", "media_of", "place_of", "put", "put_location"]
+__all__ = ["Location", "MediaStats", "SharedCounts", "get", "media_of", "place_of", "put", "put_location"]
 
 
 class Location(NamedTuple):
@@ -45,7 +45,7 @@ class MediaStats:
     failed: int = 0
 
 
-class Tally:
+class SharedCounts:
     """Counts that several threads add to."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, SupportsIndex, TypeAlias, get_args
 
 from lading._core.media.ahead import Pace, map_ahead
 from lading._core.media.archives import Archive, MediaFolder
-from lading._core.media.documents import MediaStats, Tally, get, media_of, place_of, put
+from lading._core.media.documents import MediaStats, SharedCounts, get, media_of, place_of, put
 from lading._core.media.records import CODECS, RecordFormat, Unpacked
 from lading._core.storage.stores import Stores
 from lading.errors import BadReference, DataError, UsageError
@@ -89,7 +89,7 @@ class RecordReader(ABC):
         self._growth = float(_GROUP_BYTES)  # unpacked bytes per packed byte; at first anything is expected
         self._on_error = on_error
         self._limits = limits
-        self._tally = Tally()
+        self._tally = SharedCounts()
 
     @abstractmethod
     def _read(self, archive: Archive, offset: int, length: int | None, ahead: int) -> Unpacked:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import zstandard
 
 from lading._core.media.ahead import Pace, map_ahead
-from lading._core.media.documents import Location, MediaStats, Tally, get, media_of, put_location
+from lading._core.media.documents import Location, MediaStats, SharedCounts, get, media_of, put_location
 from lading._core.media.files import ArchiveFiles, Names
 from lading._core.media.records import CODECS
 from lading._core.storage.base import FileInfo
@@ -22,7 +22,7 @@ from lading._core.storage.stores import Stores
 from lading._core.units import parse_bytes
 from lading.errors import UsageError
 
-__all__ = ["MediaWriter", "Packer", "check_level"]
+__all__ = ["MediaWriter", "RecordPacker", "check_level"]
 
 _ENDINGS = {"zstd": "${rank}.bin.zst", "none": "${rank}.bin"}
 _BYTES = (bytes, bytearray, memoryview)
@@ -90,9 +90,11 @@ class MediaWriter:
         most = parse_bytes(max_file_size) if isinstance(max_file_size, str) else max_file_size
         self._names = Names(output_filename or _ENDINGS[codec], counted=most > 0)
         self._files = ArchiveFiles(os.fspath(output_folder), self._names, most, stores)
-        self._packer = Packer(compression_level, content_size=content_size, checksum=checksum, plain=codec == "none")
+        self._packer = RecordPacker(
+            compression_level, content_size=content_size, checksum=checksum, plain=codec == "none"
+        )
         self._workers = workers
-        self._tally = Tally()
+        self._tally = SharedCounts()
 
     @property
     def stats(self) -> MediaStats:
@@ -196,7 +198,7 @@ _Frames = tuple[int, Sequence[bytes]]
 """Bytes of a media, and the parts of the record that holds them."""
 
 
-class Packer:
+class RecordPacker:
     """Pack media bytes into records, with a compressor for each thread."""
 
     def __init__(self, level: int, *, content_size: bool, checksum: bool, plain: bool) -> None:

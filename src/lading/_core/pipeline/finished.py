@@ -1,7 +1,7 @@
 """Facts, references and checksums of finished shards, and the files that keep them beside a dataset.
 
 `FinishedShards` gathers the facts of a dataset's shards. A process that writes a part of it for another process hands
-its shards over as a `Part`.
+its shards over as a `FinishedPart`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lading._core.storage.base import Store, SummedSink
 from lading._core.storage.checksum import with_checksum
 from lading._core.storage.sink_file import GatheringFile
 
-__all__ = ["FinishedShard", "FinishedShards", "Part", "ShardSums"]
+__all__ = ["FinishedPart", "FinishedShard", "FinishedShards", "ShardSums"]
 
 _FILE_SHARDS, _FILE_BYTES = 256, 64 << 20
 """A file of indexes or of extents takes shards until it has this many, or this many bytes: readers refuse large files.
@@ -65,7 +65,7 @@ class FinishedShard:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FinishedPart:
     """Consecutive finished shards of a dataset, built in a folder of their own for somebody else to take.
 
     Attributes:

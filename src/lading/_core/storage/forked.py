@@ -18,7 +18,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from lading._core.processes.child_process import leave_signals
 from lading._core.processes.pickled import to_bytes
 from lading._core.processes.program import Program, how_it_ended
-from lading._core.secret_urls import Known
+from lading._core.secret_urls import KnownSecrets
 from lading.errors import LadingError, StoreError
 
 __all__ = ["FORKED", "relayed"]
@@ -65,7 +65,7 @@ class _Program:
 
     def ask(self, *request: Any) -> Any:
         """Return its answer. Raises StoreError if it has ended."""
-        known = Known()
+        known = KnownSecrets()
         try:
             self._connection.send_bytes(pickle.dumps((known if len(known) > self._told else None, *request)))
             self._told = len(known)

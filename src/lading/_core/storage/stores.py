@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from lading._core.secret_urls import Known, cleaned, shown
+from lading._core.secret_urls import KnownSecrets, cleaned, shown
 from lading._core.storage.base import Store, without_query
 from lading._core.storage.cached import CachedStore
 from lading._core.storage.local import LocalStore
@@ -57,7 +57,7 @@ class Stores:
 
     by_prefix: Mapping[str, Store] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
-    known: Known | None = field(default=None, repr=False, compare=False)
+    known: KnownSecrets | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, stores: Stores | None, storage_options: Mapping[str, Any] | None) -> Stores | None:
@@ -79,7 +79,7 @@ class Stores:
     @property
     def for_workers(self) -> Stores:
         """What another process can have of them: the options, and secrets of URLs."""
-        return Stores(options=self.options, known=Known())
+        return Stores(options=self.options, known=KnownSecrets())
 
     def find(self, url: str) -> Store | None:
         """Return the store of this URL; None if no prefix matches."""

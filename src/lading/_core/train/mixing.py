@@ -29,8 +29,8 @@ class Proportions:
     """The shares of sources in a mixture, and from which positions on they hold.
 
     Attributes:
-        begins: the first position of each stretch of constant weights; the first is 0.
-        weights: (stretches, sources), each row with the sum 1.
+        begins: the first position of each span of constant weights; the first is 0.
+        weights: (spans, sources), each row with the sum 1.
     """
 
     begins: Sequence[int]
@@ -46,7 +46,7 @@ class Proportions:
 
     @cached_property
     def _before(self) -> NDArray[np.int64]:
-        """Samples of each source before each stretch."""
+        """Samples of each source before each span."""
         found = [np.zeros(self.weights.shape[1], np.int64)]
         for i, begin in enumerate(self.begins[1:]):
             found.append(found[-1] + self._within(i, np.array([begin - self.begins[i]]))[0])
@@ -54,10 +54,10 @@ class Proportions:
 
     def counts(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Samples of each source before each position: (positions, sources)."""
-        stretch = np.searchsorted(self.begins, positions, "right") - 1
+        span = np.searchsorted(self.begins, positions, "right") - 1
         found = np.empty((len(positions), self.weights.shape[1]), np.int64)
-        for i in np.unique(stretch).tolist():
-            mine = stretch == i
+        for i in np.unique(span).tolist():
+            mine = span == i
             found[mine] = self._before[i] + self._within(i, positions[mine] - self.begins[i])
         return found
 
@@ -78,9 +78,9 @@ class Proportions:
                 low = middle + 1
         return low
 
-    def _within(self, stretch: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Samples of each source before places of a stretch, counted from its begin."""
-        weights = self.weights[stretch]
+    def _within(self, span: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Samples of each source before places of a span, counted from its begin."""
+        weights = self.weights[span]
         sources = np.count_nonzero(weights)
         sooner = np.maximum(places - sources, 0)  # by this time, fewer samples have come than places
         counts: NDArray[np.int64] = np.maximum(np.ceil(sooner[:, None] * weights - 0.5), 0).astype(np.int64)

@@ -94,7 +94,7 @@ def plan(
 ) -> Plan:
     """Say what `lading.loader` with these arguments will do in an epoch, without reading payload.
 
-    It follows the order of rank 0: all of it up to a million samples, else some stretches. Conditions before it take a
+    It follows the order of rank 0: all of it up to a million samples, else some spans. Conditions before it take a
     pass over the columns that they look at.
 
     Example: `plan("train/*.tar", 32, world_size=64).memory_bytes`
@@ -158,7 +158,7 @@ def _rank_samples(share: Share) -> int:
 
 
 def _chunks(reader: EpochReader, order: Order, share: Share) -> Iterator[list[NDArray[np.int64]]]:
-    """The positions of batches that rank 0 reads at once: all, or some of each of several stretches."""
+    """The positions of batches that rank 0 reads at once: all, or some of each of several spans."""
     if _rank_samples(share) <= _ALL_SAMPLES:
         yield from (chunk.steps for chunk in reader.chunks(0))
         return

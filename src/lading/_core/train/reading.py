@@ -38,7 +38,7 @@ from lading._core.train.ranks import cores_of_rank
 from lading._core.train.share import Share
 from lading.errors import CorruptShard, FunctionError, LadingError, StoreError, UsageError
 
-__all__ = ["PADDING", "Chunk", "EpochReader", "OnSampleError", "Reading", "Rows"]
+__all__ = ["PADDING", "Chunk", "DatasetRows", "EpochReader", "OnSampleError", "Reading"]
 
 OnSampleError: TypeAlias = Literal["error", "skip"]
 """For a sample that cannot be decoded, or for which a function raises: raise; or take the next sound one, counted."""
@@ -93,7 +93,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class DatasetRows:
     """Rows of those samples of a batch that one dataset has.
 
     Attributes:
@@ -127,7 +127,7 @@ class Chunk:
 
     def __init__(self, steps: list[NDArray[np.int64]], size_bytes: int) -> None:
         self.steps, self.size_bytes = steps, size_bytes
-        self.rows: Future[list[list[Rows]]] = Future()
+        self.rows: Future[list[list[DatasetRows]]] = Future()
 
 
 class _Ahead:
@@ -167,7 +167,7 @@ class _Ahead:
         allowed = held + size <= self._reader.reading.ahead_bytes and len(self._held) < _MOST_CHUNKS
         return allowed or not self._held
 
-    def _read(self, chunk: Chunk) -> list[list[Rows]]:
+    def _read(self, chunk: Chunk) -> list[list[DatasetRows]]:
         rows = self._reader.rows(chunk.steps)
         tables = [each.table for batch in rows for each in batch]
         chunk.size_bytes = sum(total_bytes(batch) for table in tables for batch in table.to_batches())
@@ -289,10 +289,10 @@ class EpochReader:
         """The error of a batch, with the place of its first sample."""
         return self._placed(error, int(self.share.positions(position, 1)[0][0]))
 
-    def rows(self, steps: list[NDArray[np.int64]]) -> list[list[Rows]]:
+    def rows(self, steps: list[NDArray[np.int64]]) -> list[list[DatasetRows]]:
         """The rows of each batch of some positions, by dataset."""
         numbers = self.order.at(np.concatenate(steps) % self.share.num_samples)
-        bounds, found = np.cumsum([0, *map(len, steps)]), [list[Rows]() for _ in steps]
+        bounds, found = np.cumsum([0, *map(len, steps)]), [list[DatasetRows]() for _ in steps]
         firsts = [first for first, _ in self.feed.parts]
         part = np.searchsorted(firsts, numbers, "right") - 1
         for i in np.unique(part).tolist():
@@ -304,7 +304,7 @@ class EpochReader:
                 for batch, (begin, end) in enumerate(pairwise(np.searchsorted(places, bounds).tolist())):
                     if begin < end:
                         rows = table.slice(row[begin], row[end] - row[begin])
-                        found[batch].append(Rows(dataset, rows, places[begin:end] - bounds[batch], mapped))
+                        found[batch].append(DatasetRows(dataset, rows, places[begin:end] - bounds[batch], mapped))
         return found
 
     def _taken(self, dataset: OpenDataset, numbers: NDArray[np.int64]) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
@@ -335,7 +335,7 @@ class EpochReader:
         return [name for name in names if name in dataset.columns] or dataset.columns[:1]
 
     def _decoded(
-        self, rows: Sequence[Rows], positions: NDArray[np.int64], spread: Spread = one_by_one
+        self, rows: Sequence[DatasetRows], positions: NDArray[np.int64], spread: Spread = one_by_one
     ) -> tuple[Columns, Failed]:
         """The columns of the batch at some positions, and the errors of samples, by place."""
         made = [
@@ -375,7 +375,7 @@ class EpochReader:
             columns[PADDING] = padding
         return self._batch(columns, positions), len(failed)
 
-    def _refuse_changed(self, rows: Sequence[Rows], positions: NDArray[np.int64]) -> None:
+    def _refuse_changed(self, rows: Sequence[DatasetRows], positions: NDArray[np.int64]) -> None:
         """Raise CorruptShard if somebody wrote to a file since its samples were read ahead.
 
         Values are left in its map until now. To touch pages that a file has lost would end the process.

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.free_memory import release_freed
 from lading._core.arrow.views import take_rows
-from lading._core.dataset.order.arranged import Arranged, Spool
 from lading._core.dataset.order.dedup import LeftOut
 from lading._core.dataset.order.numbers import Numbers
 from lading._core.dataset.order.source_rows import (
@@ -28,6 +27,7 @@ from lading._core.dataset.order.source_rows import (
     one_batch,
     other_count,
 )
+from lading._core.dataset.order.spooled_order import Spool, SpooledOrder
 from lading._core.dataset.shards.iteration import (
     MAX_BYTES,
     Batching,
@@ -48,7 +48,7 @@ from lading._core.dataset.steps.sequence import (
     refuse_lost_columns,
 )
 from lading._core.dataset.transform.function_spool import FunctionSpool, StepSpool
-from lading._core.dataset.transform.portion import Portion
+from lading._core.dataset.transform.traced_batch import TracedBatch
 from lading._core.dataset.transform.transform import Transform
 from lading._core.dataset.values.absent_fields import AbsentFields, no_sample_has, refusing_absent_columns
 from lading._core.dataset.values.field_values import columns_of
@@ -139,8 +139,8 @@ class ChosenSamples:
             columns = [*columns, *hidden_columns(shards, columns)]
         target = None if shards.target is None or has_map(self.steps) else self._schema_of(self.steps, shards.target)
         self.note_before_list(outcomes)
-        portions = self.portions(columns, how.max_rows, how.most_bytes, views=how.views, outcomes=outcomes)
-        found = (portion.batch for portion in portions)
+        traced_batches = self.traced_batches(columns, how.max_rows, how.most_bytes, views=how.views, outcomes=outcomes)
+        found = (traced.batch for traced in traced_batches)
         for batch in padded(found, how, shards.view):
             asked = batch if columns is None else in_order(batch, columns, shards.view)
             yield from finished(shards, asked, how, target, outcomes)
@@ -154,7 +154,7 @@ class ChosenSamples:
         for each in self.left_out.values():
             outcomes.add_filtered(each.reason, len(each.numbers))
 
-    def portions(
+    def traced_batches(
         self,
         columns: Sequence[str] | None = None,
         max_rows: int = PASS_ROWS,
@@ -165,8 +165,8 @@ class ChosenSamples:
         empty: bool = False,
         shards: range | None = None,
         outcomes: Outcomes | None = None,
-    ) -> Iterator[Portion]:
-        """The rows in order, payload as references, in portions that say which samples of the source they are.
+    ) -> Iterator[TracedBatch]:
+        """The rows in order, payload as references, in batches that say which samples of the source they are.
 
         Args:
             columns: columns that are wanted behind the steps, others may come along; None for all.
@@ -175,20 +175,20 @@ class ChosenSamples:
             views: as of `shard_batches`.
             steps: the first steps of the dataset, to stop behind them; by default all of them. With this the samples
                 will be read again, and what functions make is kept for that.
-            empty: give portions without rows too, of a function that changed the number of samples.
+            empty: give batches without rows too, of a function that changed the number of samples.
             shards: the shards to read, by number, if no step counts samples; by default all of them.
             outcomes: takes the rows that are left out behind the last step that needs all samples.
         """
-        found = self._portions(
+        found = self._traced_batches(
             columns, max_rows, max_bytes, views=views, steps=steps, empty=empty, shards=shards, outcomes=outcomes
         )
         is_whole = steps is None and shards is None
         return refusing_absent_columns(found, self.steps, lambda: self.schema) if is_whole else found
 
-    def _portions(
+    def _traced_batches(
         self, columns: Sequence[str] | None, max_rows: int, max_bytes: int, *, views: bool,
         steps: Sequence[Step] | None, empty: bool, shards: range | None, outcomes: Outcomes | None,
-    ) -> Iterator[Portion]:  # fmt: skip
+    ) -> Iterator[TracedBatch]:  # fmt: skip
         counts = self._shards.counts if steps is None else None  # another pass would count again
         looks = steps is not None
         steps = self.steps if steps is None else steps
@@ -206,8 +206,8 @@ class ChosenSamples:
             wanted = range(max(first, every.start), every.stop)
             scan = Scan(columns, max_rows=max_rows, max_bytes=max_bytes, views=views)
             read = self._source.read(wanted, rest, scan)
-            found = self._source.telling_missing(transform.portions(read, outcomes), rest)
-            yield from (portion for portion in found if empty or portion.batch.num_rows)
+            found = self._source.telling_missing(transform.traced_batches(read, outcomes), rest)
+            yield from (traced for traced in found if empty or traced.batch.num_rows)
             if outcomes is not None and shards is None:
                 outcomes.counts.update(transform.unmatched)
             absent = transform.absent_field()
@@ -217,22 +217,22 @@ class ChosenSamples:
         numbers = self._numbers(before)
         needed = self.columns_needed(rest, columns)
         listed = self._listed(numbers, before, needed, max_rows, max_bytes)
-        for portion in transform.portions(listed, outcomes, self._source.origin(numbers).places, numbers):
-            if empty or portion.batch.num_rows:
-                yield portion
+        for traced in transform.traced_batches(listed, outcomes, self._source.origin(numbers).places, numbers):
+            if empty or traced.batch.num_rows:
+                yield traced
         if outcomes is not None:
             outcomes.counts.update(transform.unmatched)
 
-    def portions_with_bytes(
+    def traced_with_bytes(
         self, columns: Sequence[str], max_rows: int, max_bytes: int, on_error: OnError
-    ) -> Iterator[Portion]:
+    ) -> Iterator[TracedBatch]:
         """The same with payload, in parts of up to `max_bytes`; for a look, which `Shards.counts` do not show."""
-        for portion in self.portions(columns, max_rows, max_bytes, steps=self.steps):
-            first, rows = 0, portion.rows if on_error == "error" else None
-            with portion.naming_rows():
-                for part in materialise_parts(self._shards, portion.batch, max_bytes, on_error=on_error):
+        for traced in self.traced_batches(columns, max_rows, max_bytes, steps=self.steps):
+            first, rows = 0, traced.rows if on_error == "error" else None
+            with traced.naming_rows():
+                for part in materialise_parts(self._shards, traced.batch, max_bytes, on_error=on_error):
                     stop = first + part.num_rows
-                    yield replace(portion, batch=part, samples=None, rows=None if rows is None else rows[first:stop])
+                    yield replace(traced, batch=part, samples=None, rows=None if rows is None else rows[first:stop])
                     first = stop
 
     def columns_needed(self, rest: Sequence[Step], columns: Sequence[str] | None = None) -> list[str] | None:
@@ -264,14 +264,14 @@ class ChosenSamples:
             yield one_batch(made)
             begin += len(wanted)
         if begin < len(numbers):
-            with self.arranged(numbers[begin:], steps, columns, max_bytes) as found:
+            with self.spooled_order(numbers[begin:], steps, columns, max_bytes) as found:
                 yield from found.batches(0, found.count, max_rows, max_bytes)
 
     @contextmanager
-    def arranged(
+    def spooled_order(
         self, numbers: Numbers, steps: Sequence[Step], columns: Sequence[str] | None, max_bytes: int, *,
         to_file: bool = False,
-    ) -> Iterator[Arranged]:  # fmt: skip
+    ) -> Iterator[SpooledOrder]:  # fmt: skip
         """Samples of the source in the order of a list, for reading by ranges; the source is read once for it.
 
         Args:
@@ -290,13 +290,13 @@ class ChosenSamples:
         with Spool(len(listed), self._view, uniting(shards), origin, to_file=to_file) as spool:
             with shards.passes.during("reading for the new order"):
                 kept = self._spools(0, len(steps))
-                for portion in self._source.rising(rising, steps, columns, max_bytes, self._map_schemas, kept):
-                    self._place(spool, portion, rising, order)
+                for traced in self._source.rising(rising, steps, columns, max_bytes, self._map_schemas, kept):
+                    self._place(spool, traced, rising, order)
             yield spool.finish()
 
-    def _place(self, spool: Spool, portion: Portion, rising: NDArray[np.int64], order: NDArray[np.int64]) -> None:
-        """Add the samples of a portion, each as often as its number is in the list."""
-        samples, batch = portion.samples, portion.batch
+    def _place(self, spool: Spool, traced: TracedBatch, rising: NDArray[np.int64], order: NDArray[np.int64]) -> None:
+        """Add the samples of a batch, each as often as its number is in the list."""
+        samples, batch = traced.samples, traced.batch
         assert samples is not None, "as `rising` gives them"
         first, stop = np.searchsorted(rising, samples, "left"), np.searchsorted(rising, samples, "right")
         starts = row_layout(self._view).firsts(batch)
@@ -386,8 +386,8 @@ class ChosenSamples:
             before, rows = self._schema_of(self.steps[:place], self._shards.schema), 0
             schema = before  # where there are no rows, the function is not called
             with self._shards.reporting_to(Counter()):
-                for portion in self.portions(steps=self.steps[: place + 1], max_rows=_FIRST_ROWS):
-                    schema, rows = without_source(portion.batch.schema), rows + portion.batch.num_rows
+                for traced in self.traced_batches(steps=self.steps[: place + 1], max_rows=_FIRST_ROWS):
+                    schema, rows = without_source(traced.batch.schema), rows + traced.batch.num_rows
                     if rows >= MOST_FIRST_ROWS or not has_open_types(schema, before):
                         break
             self._map_schemas.append(schema)
@@ -449,10 +449,10 @@ class ChosenSamples:
         columns = None if has_map(steps) else [] if write_ledger is None else self._keys()
         outcomes, reported = Outcomes(write_ledger), Counter[str]()
         with self._shards.passes.during("choosing samples"), self._shards.reporting_to(reported):
-            for portion in self.portions(columns, steps=steps, empty=True, outcomes=outcomes):
-                if portion.samples is None:
+            for traced in self.traced_batches(columns, steps=steps, empty=True, outcomes=outcomes):
+                if traced.samples is None:
                     raise other_count()
-                found.append(portion.samples)
+                found.append(traced.samples)
         if before_list:
             self.outcomes.add_json(outcomes.to_json())
             self.reported |= reported
@@ -513,8 +513,8 @@ class _Look:
         """Yield the content digests of the samples without their keys."""
         shards = self._shards
         if self._steps:
-            portions = self._chosen.portions(None, DIGEST_ROWS, DIGEST_BYTES, views=True, steps=self._steps)
-            found = digests_of_batches(shards, (portion.batch for portion in portions), with_key=False)
+            traced_batches = self._chosen.traced_batches(None, DIGEST_ROWS, DIGEST_BYTES, views=True, steps=self._steps)
+            found = digests_of_batches(shards, (traced.batch for traced in traced_batches), with_key=False)
         else:
             found = digests_of(shards, range(len(shards.listing)), with_key=False)
         for part in found:
@@ -524,16 +524,16 @@ class _Look:
         view = self._shards.view
         columns = self._chosen.columns_behind(names, self._steps)
         absent = AbsentFields(names)
-        for portion in self._chosen.portions(columns, steps=self._steps):
-            with portion.naming_rows():
-                values = sample_values(portion.batch, names, view, self._shards.fetcher)
-            absent.see(portion.batch.schema.names, values)
+        for traced in self._chosen.traced_batches(columns, steps=self._steps):
+            with traced.naming_rows():
+                values = sample_values(traced.batch, names, view, self._shards.fetcher)
+            absent.see(traced.batch.schema.names, values)
             yield values
         absent.refuse(self._shards)
 
     def rows(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        for portion in self._chosen.portions(columns, steps=self._steps):
-            yield portion.batch
+        for traced in self._chosen.traced_batches(columns, steps=self._steps):
+            yield traced.batch
 
 
 def split_at_list(steps: Sequence[Step]) -> tuple[Sequence[Step], Sequence[Step]]:

@@ -91,15 +91,15 @@ class ChosenAccess:
     def by_key(self, key: str) -> dict[str, Any]:
         """The first sample with this key; see `Dataset.by_key`."""
         layout = self._shards.row_layout
-        for portion in self._chosen.portions([layout.key]):
-            keys = layout.keys(portion.batch)
-            if portion.samples is None:
+        for traced in self._chosen.traced_batches([layout.key]):
+            keys = layout.keys(traced.batch)
+            if traced.samples is None:
                 continue
             try:
                 place = keys.to_pylist().index(key)
             except ValueError:
                 continue
-            return self._of_source(int(portion.samples[place]))
+            return self._of_source(int(traced.samples[place]))
         raise KeyError(key)
 
 

@@ -23,8 +23,8 @@ from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.sequence import columns_asked, columns_to_read
 from lading._core.dataset.transform.function_spool import StepSpool
-from lading._core.dataset.transform.portion import Origin, Portion
 from lading._core.dataset.transform.row_filters import advice_about_missing, row_filter_of
+from lading._core.dataset.transform.traced_batch import Origin, TracedBatch
 from lading._core.dataset.transform.transform import Transform
 from lading._core.dataset.values.field_values import counts_items
 from lading._core.features.items import KEY, sample_rows
@@ -130,7 +130,7 @@ class SourceRows:
         max_bytes: int,
         map_schemas: Sequence[pa.Schema],
         spools: Sequence[StepSpool | None] = (),
-    ) -> Iterator[Portion]:
+    ) -> Iterator[TracedBatch]:
         """Samples of the source in rising order, each shard read once; references into compressed files as bytes.
 
         `numbers` are in rising order, perhaps with repeats. `spools` is as of `Transform`.
@@ -149,13 +149,13 @@ class SourceRows:
             begin = int(ends[shard - 1]) if shard else 0
             mine = distinct[int(bounds[shard - 1]) if shard else 0 : int(bounds[shard])]
             for found, batch in self._of_shard(shard, mine, begin, again, columns, max_bytes):
-                portion = transform.apply(batch, self.origin(found).places(batch), found)
-                if portion.samples is None or len(portion.samples) != len(found):
+                traced = transform.apply(batch, self.origin(found).places(batch), found)
+                if traced.samples is None or len(traced.samples) != len(found):
                     raise other_count()
                 at = 0
-                for part in self._unwrapped(portion.batch, max_bytes):
+                for part in self._unwrapped(traced.batch, max_bytes):
                     stop = at + len(row_layout(view).firsts(part))
-                    yield replace(portion, batch=part, samples=found[at:stop], rows=None)
+                    yield replace(traced, batch=part, samples=found[at:stop], rows=None)
                     at = stop
 
     def _again(
@@ -228,13 +228,13 @@ class SourceRows:
         return UsageError("no such column", expected=", ".join(known.names), found=repr(name),
                           advice=advice_about_missing(name, steps, known))  # fmt: skip
 
-    def telling_missing(self, portions: Iterator[Portion], steps: Sequence[Step]) -> Iterator[Portion]:
-        """Give portions as they come; where they end with a UsageError, name the column first that no shard has.
+    def telling_missing(self, traced_batches: Iterator[TracedBatch], steps: Sequence[Step]) -> Iterator[TracedBatch]:
+        """Give batches as they come; where they end with a UsageError, name the column first that no shard has.
 
         A column that is asked for and that a tar lacks is one of nulls: only a look at all tars tells that none has it.
         """
         try:
-            yield from portions
+            yield from traced_batches
         except UsageError:
             names = self._shards.schema.names
             for name in [] if self._shards.fixed_schema else columns_asked(steps):
@@ -275,11 +275,11 @@ class SourceRows:
         firsts: list[NDArray[np.int64]] = []
         for part, rows in self._told_apart(rising, wanted):
             whole = self._with_asked(rows, again, columns)
-            portion = transform.apply(whole, self.origin(part).places(whole), part)
-            if portion.samples is None or len(portion.samples) != len(part):
+            traced = transform.apply(whole, self.origin(part).places(whole), part)
+            if traced.samples is None or len(traced.samples) != len(part):
                 raise other_count()
-            firsts.append(row_layout(view).firsts(portion.batch) + sum(map(len, parts)))
-            parts.append(pa.Table.from_batches([portion.batch]))
+            firsts.append(row_layout(view).firsts(traced.batch) + sum(map(len, parts)))
+            parts.append(pa.Table.from_batches([traced.batch]))
         table = parts[0] if len(parts) == 1 else concat(parts)
         if np.array_equal(rising, numbers):
             return table

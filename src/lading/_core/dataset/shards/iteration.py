@@ -19,7 +19,7 @@ from lading._core.arrow.references import is_ref
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.writing.outcomes import Outcomes, failed_rows
 from lading._core.features.items import INTERLEAVED_SCHEMA, LINEAGE_KEY
-from lading._core.formats.base import RowFilter, Scan, ShardReader, Stretch
+from lading._core.formats.base import RowFilter, Scan, ShardReader, Span
 from lading._core.interleaved.open import joined_batches
 from lading._core.pipeline.batch import Batch
 from lading._core.pipeline.fetch import fetched_parts
@@ -205,7 +205,7 @@ def scan_shard(
     by_index: bool = False,
     row_filter: RowFilter | None = None,
     range_hasher: RangeHasher | None = None,
-    stretch: Stretch | None = None,
+    span: Span | None = None,
 ) -> Iterator[Batch]:
     """Batches of one shard, references as they are; the shard is closed at the end, if nobody else reads from it.
 
@@ -213,10 +213,10 @@ def scan_shard(
     in batches as large as the limits allow. With `drifting`, batches may differ in columns and types. A
     `range_hasher` gets the ranges of a mapped file that a reader skips while it walks over headers. With `by_index`,
     samples of a remote shard with an index are read without a walk over its headers. With a `row_filter`, values of
-    rows that fail may be null, and large values of a remote shard may be references. With a `stretch`, these samples
+    rows that fail may be null, and large values of a remote shard may be references. With a `span`, these samples
     alone are read. Where bad shards are skipped, a shard is read to its end before its first batch is given.
     """
-    scanned = partial(_scanned, shards, shard, scan, by_index=by_index, row_filter=row_filter, stretch=stretch)
+    scanned = partial(_scanned, shards, shard, scan, by_index=by_index, row_filter=row_filter, span=span)
     whole = partial(scanned, range_hasher=range_hasher)
     return whole() if shards.bad.policy == "error" else _if_sound(shards, shard, scanned, whole)
 
@@ -262,7 +262,7 @@ def _scanned(
     by_index: bool,
     row_filter: RowFilter | None,
     range_hasher: RangeHasher | None = None,
-    stretch: Stretch | None = None,
+    span: Span | None = None,
 ) -> Iterator[Batch]:
     """Batches of one shard, as they are read; see `scan_shard`."""
     target = aligned_to(shards, scan.columns)
@@ -272,14 +272,14 @@ def _scanned(
     shards.fetcher.recent.most_bytes = scan.max_bytes + SPARE_BYTES
     files = [shards.path_in_rows(shard)]
     lineage = {LINEAGE_KEY: orjson.dumps(files)}
-    samples, first = 0, 0 if stretch is None else stretch.first_row
+    samples, first = 0, 0 if span is None else span.first_row
     last: str | None = None
     with ExitStack() as held:
         held.enter_context(shards.bad.advising())
-        if stretch is not None:
+        if span is not None:
             held.enter_context(errors_at(first_row=first))
         view = held.enter_context(
-            shards.one_pass(shard, range_hasher, by_index=by_index, row_filter=row_filter, stretch=stretch)
+            shards.one_pass(shard, range_hasher, by_index=by_index, row_filter=row_filter, span=span)
         )
         for found in joined_batches(view, scan, remote=scan.views and shards.is_remote(shard)):
             rows = found if target is None else align_table(found, target)
@@ -294,22 +294,22 @@ def _scanned(
             done = samples + batch.num_samples
             batch.knowing(
                 source_share=_share_read(shards, shard, view, batch, done)
-                if stretch is None
-                else done / max(stretch.num_samples, 1)
+                if span is None
+                else done / max(span.num_samples, 1)
             )
             samples, first = samples + batch.num_samples, first + rows.num_rows
             yield batch
-        if stretch is None:
+        if span is None:
             shards.count_read(shard, samples)
-        elif samples != stretch.num_samples:
-            raise _changed(shards, shard, stretch, samples)
+        elif samples != span.num_samples:
+            raise _changed(shards, shard, span, samples)
 
 
-def _changed(shards: Shards, shard: int, stretch: Stretch, found: int) -> CorruptShard:
+def _changed(shards: Shards, shard: int, span: Span, found: int) -> CorruptShard:
     """The error that a shard has other samples than when it was cut into tasks."""
     return CorruptShard(
         "a part of the shard has another number of samples than before", file=shards.path(shard),
-        offset=stretch.start, expected=f"{stretch.num_samples:,} up to {stretch.stop}", found=f"{found:,}",
+        offset=span.start, expected=f"{span.num_samples:,} up to {span.stop}", found=f"{found:,}",
         advice="The file was changed meanwhile.",
     )  # fmt: skip
 

@@ -30,7 +30,7 @@ from lading._core.dataset.source.manifest_options import manifest_options, schem
 from lading._core.dataset.source.source import Listing
 from lading._core.features.row_layout import RowLayout, row_layout
 from lading._core.features.types import Feature
-from lading._core.formats.base import RowFilter, SampleReader, ShardFile, ShardReader, Stretch
+from lading._core.formats.base import RowFilter, SampleReader, ShardFile, ShardReader, Span
 from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.mapped import Mapped
@@ -438,7 +438,7 @@ class Shards:
         *,
         by_index: bool = False,
         row_filter: RowFilter | None = None,
-        stretch: Stretch | None = None,
+        span: Span | None = None,
     ) -> Iterator[ShardReader]:
         """A shard as a view for one pass over it; closed at the end, if nobody else reads from it.
 
@@ -447,12 +447,12 @@ class Shards:
             range_hasher: takes the values of a mapped file that a reader passes while it walks over headers.
             by_index: whether samples of a remote shard may be read by its index, without a walk over its headers.
             row_filter: see `ShardFile.row_filter`.
-            stretch: the samples to read; None for all.
+            span: the samples to read; None for all.
         """
         self._cache_shard(shard)
-        own = self._scanned_in_part(shard, by_index=by_index and stretch is None, row_filter=row_filter)
-        if stretch is not None:
-            own = replace(own or self.source(shard), stretch=stretch)
+        own = self._scanned_in_part(shard, by_index=by_index and span is None, row_filter=row_filter)
+        if span is not None:
+            own = replace(own or self.source(shard), span=span)
         if own is not None:
             part = self.view_of(own)
             try:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from lading._core.content.conditions import Where as Condition
+from lading._core.content.conditions import Condition
 from lading._core.content.field_paths import Wanted, parse_field
-from lading._core.dataset.transform.portion import Portion
+from lading._core.dataset.transform.traced_batch import TracedBatch
 from lading._core.features.row_layout import RowLayout, row_layout
 from lading._core.storage.fetch import Fetcher
 from lading.errors import UsageError
@@ -107,7 +107,7 @@ class Known:
 
 
 class Applied:
-    """A step at work: called with one portion after another.
+    """A step at work: called with one batch after another.
 
     Attributes:
         schema: of a function of the user: the columns of the rows that it gives; None before the first of them.
@@ -115,12 +115,12 @@ class Applied:
 
     schema: pa.Schema | None = None
 
-    def __call__(self, portion: Portion) -> Portion:
+    def __call__(self, traced: TracedBatch) -> TracedBatch:
         """Return the rows that are left, as the step makes them. By default all, as they are."""
-        return portion
+        return traced
 
     def is_done(self) -> bool:
-        """Return whether no row of the portions that follow will be kept."""
+        """Return whether no row of the batches that follow will be kept."""
         return False
 
     def unmatched(self) -> Counter[str]:
@@ -133,14 +133,14 @@ class Applied:
 
 
 class AppliedEach(Applied):
-    """A step at work that makes something of each portion alone."""
+    """A step at work that makes something of each batch alone."""
 
-    def __init__(self, apply: Callable[[Portion], Portion]) -> None:
+    def __init__(self, apply: Callable[[TracedBatch], TracedBatch]) -> None:
         self._apply = apply
 
-    def __call__(self, portion: Portion) -> Portion:
-        """Return what the function makes of the portion."""
-        return self._apply(portion)
+    def __call__(self, traced: TracedBatch) -> TracedBatch:
+        """Return what the function makes of the batch."""
+        return self._apply(traced)
 
 
 @dataclass(frozen=True, slots=True)

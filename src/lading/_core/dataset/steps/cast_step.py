@@ -18,7 +18,7 @@ from lading._core.content.field_paths import FieldPath
 from lading._core.content.nested import plain
 from lading._core.dataset.steps.base import Applied, AppliedEach, Step, StepContext, no_such_column
 from lading._core.dataset.steps.field_steps import Fields
-from lading._core.dataset.transform.portion import Portion
+from lading._core.dataset.transform.traced_batch import TracedBatch
 from lading._core.dataset.values.field_values import field_type, field_values
 from lading._core.features.casts import cast_column, cast_labels
 from lading._core.features.items import KEY, lineage_of
@@ -71,8 +71,8 @@ class Cast(Step):
         """Return the step at work."""
         return AppliedEach(partial(self._applied, context.fetcher))
 
-    def _applied(self, fetcher: Fetcher, portion: Portion) -> Portion:
-        return replace(portion, batch=_cast_rows(self, portion.batch, fetcher))
+    def _applied(self, fetcher: Fetcher, traced: TracedBatch) -> TracedBatch:
+        return replace(traced, batch=_cast_rows(self, traced.batch, fetcher))
 
     def __repr__(self) -> str:
         return f"cast({', '.join(f'{field.name}: {field.type}' for field in self.columns)})"
@@ -148,13 +148,13 @@ def _no_label(values: pa.Array, row: int, expected: str) -> SchemaMismatch:
     return SchemaMismatch("not a label of the feature", row=row, expected=expected, found=repr(values[row].as_py()))
 
 
-def flat_fields(name: str, field: pa.Field, portions: Iterable[Portion]) -> Fields:
+def flat_fields(name: str, field: pa.Field, traced_batches: Iterable[TracedBatch]) -> Fields:
     """Return the step that makes a column of each field of a column's structs or JSON objects.
 
     Args:
         name: name of the column.
         field: the column.
-        portions: all rows of it, with payload; read only where the column holds JSON.
+        traced_batches: all rows of it, with payload; read only where the column holds JSON.
 
     Raises:
         UsageError: the column holds neither.
@@ -171,10 +171,10 @@ def flat_fields(name: str, field: pa.Field, portions: Iterable[Portion]) -> Fiel
                          found="bytes of files" if is_ref(field.type) else str(field.type),
                          advice="Flatten another column.")  # fmt: skip
     kinds_seen = Kinds()
-    for portion in portions:
-        if name in portion.batch.schema.names:  # else only other shards have the column
-            with portion.naming_rows():
-                _look(name, portion.batch, kinds_seen)
+    for traced in traced_batches:
+        if name in traced.batch.schema.names:  # else only other shards have the column
+            with traced.naming_rows():
+                _look(name, traced.batch, kinds_seen)
     columns = []
     for child in kinds_seen.names:
         kinds_of_child = kinds_seen.of(child, per_item=False)

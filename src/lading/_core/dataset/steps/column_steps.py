@@ -21,7 +21,7 @@ from lading._core.dataset.steps.base import (
     refuse_no_names,
     shown_names,
 )
-from lading._core.dataset.transform.portion import Portion
+from lading._core.dataset.transform.traced_batch import TracedBatch
 from lading._core.features.row_layout import RowLayout, row_layout
 from lading.errors import UsageError
 
@@ -44,10 +44,10 @@ class _ColumnStep(Step, ABC):
         """Return the step at work. Behind a function it refuses missing columns; else other shards have them."""
         return AppliedEach(partial(self._applied, context))
 
-    def _applied(self, context: StepContext, portion: Portion) -> Portion:
-        if context.behind_function and portion.batch.num_rows:  # a function is not called with no rows
-            self._refuse_absent(portion.batch.schema.names)
-        return replace(portion, batch=self.apply(portion.batch, context.view))
+    def _applied(self, context: StepContext, traced: TracedBatch) -> TracedBatch:
+        if context.behind_function and traced.batch.num_rows:  # a function is not called with no rows
+            self._refuse_absent(traced.batch.schema.names)
+        return replace(traced, batch=self.apply(traced.batch, context.view))
 
     def _refuse_absent(self, names: Sequence[str]) -> None:
         for name in self.named(()):

@@ -16,7 +16,7 @@ from lading._core.arrow.views import LIST_TYPES, present
 from lading._core.content.field_paths import FieldPath, Use, Wanted, parse_field
 from lading._core.content.nested import field_named
 from lading._core.dataset.steps.base import Applied, AppliedEach, Columns, Known, Step, StepContext, no_such_column
-from lading._core.dataset.transform.portion import Portion
+from lading._core.dataset.transform.traced_batch import TracedBatch
 from lading._core.dataset.values.field_values import field_type, lacks_child, read_fields
 from lading._core.dataset.values.json_values import FieldColumn
 from lading._core.features.items import lineage_of
@@ -70,8 +70,8 @@ class Fields(Step):
         """Return the step at work."""
         return AppliedEach(partial(self._applied, context.fetcher))
 
-    def _applied(self, fetcher: Fetcher, portion: Portion) -> Portion:
-        return replace(portion, batch=_with_fields(self, portion.batch, fetcher))
+    def _applied(self, fetcher: Fetcher, traced: TracedBatch) -> TracedBatch:
+        return replace(traced, batch=_with_fields(self, traced.batch, fetcher))
 
     def __repr__(self) -> str:
         return f"fields({', '.join(map(repr, self.adds))})"

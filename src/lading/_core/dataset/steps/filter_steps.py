@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading._core.content.conditions import Where as Condition
-from lading._core.content.conditions import as_where
+from lading._core.content.conditions import Condition, as_where
 from lading._core.content.field_paths import Wanted
 from lading._core.content.media_files import Opening
 from lading._core.dataset.steps.base import Applied, AppliedEach, Columns, Known, Step, StepContext
@@ -27,7 +26,6 @@ from lading._core.dataset.steps.functions import (
     shown_spool,
 )
 from lading._core.dataset.transform.function_spool import SampleRows, called, joined
-from lading._core.dataset.transform.portion import Portion, reported, taken, without_failed
 from lading._core.dataset.transform.row_filters import (
     FailsCondition,
     OutOfBounds,
@@ -37,6 +35,7 @@ from lading._core.dataset.transform.row_filters import (
     left_rows,
 )
 from lading._core.dataset.transform.sample_functions import SampleFilter
+from lading._core.dataset.transform.traced_batch import TracedBatch, reported, taken, without_failed
 from lading._core.dataset.values.field_values import ITEMS
 from lading._core.dataset.writing.outcomes import ALONG, FILTERED, FILTERED_ALONG, RowOutcome
 from lading._core.features.image_lists import without_entries
@@ -75,7 +74,7 @@ class _Filtered(Applied):
     def __init__(self, rejects: Rejects, drop: str, view: str, lists: Sequence[str]) -> None:
         self._rejects, self._drop, self._view, self._lists = rejects, drop, view, lists
 
-    def _rejects_of(self, portion: Portion) -> Rejects:  # noqa: ARG002 - functions need it
+    def _rejects_of(self, traced: TracedBatch) -> Rejects:  # noqa: ARG002 - functions need it
         return self._rejects
 
     def absent_field(self) -> Wanted | None:
@@ -85,23 +84,23 @@ class _Filtered(Applied):
             return None
         return rejects.absent[0]
 
-    def __call__(self, portion: Portion) -> Portion:
+    def __call__(self, traced: TracedBatch) -> TracedBatch:
         """Return the rows that are left, and the outcomes of the others."""
-        batch = portion.batch
+        batch = traced.batch
         if not batch.num_rows:
-            return portion
-        kept, found = left_rows(self._rejects_of(portion), batch, self._view, self._drop)
+            return traced
+        kept, found = left_rows(self._rejects_of(traced), batch, self._view, self._drop)
         left = without_entries(batch, kept, self._lists)
         if kept.all():
-            return portion
+            return traced
         outcome = FILTERED_ALONG if self._drop == "sample" else FILTERED
         told = [RowOutcome(why, outcome, batch, np.flatnonzero(failing & ~kept)) for why, failing in found.items()]
         bad = np.logical_or.reduce(list(found.values()))
         told.append(RowOutcome(ALONG, FILTERED, batch, np.flatnonzero(~bad & ~kept)))
-        rows = portion.rows
+        rows = traced.rows
         placed = tuple((None if rows is None else rows[each.rows], each) for each in told)
         return taken(
-            replace(portion, batch=left, outcomes=(*portion.outcomes, *placed)), np.flatnonzero(kept), self._view
+            replace(traced, batch=left, outcomes=(*traced.outcomes, *placed)), np.flatnonzero(kept), self._view
         )
 
 
@@ -113,8 +112,8 @@ class _FilteredByFunction(_Filtered):
         super().__init__(rejects, drop, context.view, context.image_lists() if drop == "row" else ())
         self._spool = context.spool
 
-    def _rejects_of(self, portion: Portion) -> Rejects:
-        return self._rejects if self._spool is None else partial(self._found, portion.samples)
+    def _rejects_of(self, traced: TracedBatch) -> Rejects:
+        return self._rejects if self._spool is None else partial(self._found, traced.samples)
 
     def _found(self, numbers: NDArray[np.int64] | None, batch: pa.RecordBatch) -> Mapping[str, NDArray[np.bool_]]:
         """The rejected rows, as the function says or said before."""
@@ -330,12 +329,12 @@ def _shown_policy(drop: str) -> str:
     return "" if drop == "row" else f", drop={drop!r}"
 
 
-def _filtered_by_function(function: SampleFilter, view: str, portion: Portion) -> Portion:
-    batch = portion.batch
+def _filtered_by_function(function: SampleFilter, view: str, traced: TracedBatch) -> TracedBatch:
+    batch = traced.batch
     if not batch.num_rows:
-        return portion
-    kept, failed = function(batch, portion.samples)
+        return traced
+    kept, failed = function(batch, traced.samples)
     left_out = ~kept
     left_out[list(failed)] = False
-    portion = reported(portion, np.flatnonzero(left_out), ("left out by the function", FILTERED), view)
-    return without_failed(portion, failed, view, kept)
+    traced = reported(traced, np.flatnonzero(left_out), ("left out by the function", FILTERED), view)
+    return without_failed(traced, failed, view, kept)

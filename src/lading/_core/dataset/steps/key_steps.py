@@ -29,7 +29,7 @@ from lading._core.dataset.steps.base import (
     no_such_column,
 )
 from lading._core.dataset.transform.join_table import JoinTable
-from lading._core.dataset.transform.portion import Portion, taken, without_samples
+from lading._core.dataset.transform.traced_batch import TracedBatch, taken, without_samples
 from lading._core.dataset.values.field_values import columns_of
 from lading._core.dataset.values.sample_values import sample_values
 from lading._core.features.items import sample_rows
@@ -306,21 +306,21 @@ class _Joined(Applied):
         """Return the rows of the table for which there was no sample so far."""
         return Counter({f"rows of {self._step.table.name} without a sample": int(np.sum(~self.found))})
 
-    def __call__(self, portion: Portion) -> Portion:
+    def __call__(self, traced: TracedBatch) -> TracedBatch:
         """Return the samples with the columns of the table; of an inner join, those with a row in it."""
         step, context = self._step, self._context
-        places = self._places(portion.batch)
+        places = self._places(traced.batch)
         missing = places < 0
         if missing.any():
             why = f"samples without a row in {step.table.name}"
             if step.how == "left":
                 context.counts[why] += int(missing.sum())
             else:
-                firsts = context.row_layout.bounds(portion.batch)
+                firsts = context.row_layout.bounds(traced.batch)
                 lost = sample_rows(firsts, np.flatnonzero(missing))
-                portion = without_samples(portion, lost, why, context.view)
+                traced = without_samples(traced, lost, why, context.view)
                 places = places[~missing]
-        return replace(portion, batch=self._with_columns(portion.batch, places))
+        return replace(traced, batch=self._with_columns(traced.batch, places))
 
     def _places(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
         """Return the table's row of each sample, −1 where there is none."""
@@ -341,15 +341,15 @@ class _Joined(Applied):
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _of_split(step: SplitByGroup, context: StepContext, portion: Portion) -> Portion:
-    batch = portion.batch
+def _of_split(step: SplitByGroup, context: StepContext, traced: TracedBatch) -> TracedBatch:
+    batch = traced.batch
     if not batch.num_rows:
-        return portion
+        return traced
     firsts = context.row_layout.bounds(batch)
     low, high = step.bounds
     places = group_places(batch, step.by, step.seed, context.view, context.fetcher)
     wanted = np.flatnonzero((low <= places) & (places < high))
-    return taken(portion, sample_rows(firsts, wanted), context.view)
+    return taken(traced, sample_rows(firsts, wanted), context.view)
 
 
 def _refuse_both(table: JoinTable, names: Sequence[str]) -> None:

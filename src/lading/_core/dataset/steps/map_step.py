@@ -23,8 +23,8 @@ from lading._core.dataset.steps.functions import (
     shown_spool,
 )
 from lading._core.dataset.transform.function_spool import SampleRows, StepSpool, called, kept_rows, whole_rows
-from lading._core.dataset.transform.portion import Portion, without_failed
 from lading._core.dataset.transform.sample_functions import SampleMap, of_batch
+from lading._core.dataset.transform.traced_batch import TracedBatch, without_failed
 from lading._core.features.image_lists import follow_images
 from lading._core.features.items import without_source
 from lading._core.features.row_layout import ITEMS, row_layout
@@ -113,18 +113,18 @@ class _MappedBatches(Applied):
         self._function, self._view, self.schema, self._lists = function, view, schema, lists
         self._spool, self._other_count = spool, False
 
-    def __call__(self, portion: Portion) -> Portion:
-        batch = portion.batch
+    def __call__(self, traced: TracedBatch) -> TracedBatch:
+        batch = traced.batch
         if not batch.num_rows:
-            return portion
-        made = self._found(batch, portion.samples)
+            return traced
+        made = self._found(batch, traced.samples)
         made = follow_images(batch, made, None, self._lists)
         if self.schema is not None:
             made = _aligned(made, self.schema, batch.schema)
         elif made.num_rows:
             self.schema = without_source(made.schema)
         self._other_count |= len(row_layout(self._view).firsts(made)) != len(row_layout(self._view).firsts(batch))
-        return replace(portion, batch=made, samples=None if self._other_count else portion.samples, rows=None)
+        return replace(traced, batch=made, samples=None if self._other_count else traced.samples, rows=None)
 
     def _found(self, batch: pa.RecordBatch, numbers: NDArray[np.int64] | None) -> pa.RecordBatch:
         """What the function makes of the rows, or made of them before."""
@@ -167,11 +167,11 @@ class _MappedSamples(Applied):
         self._mapped, self._view, self.schema, self._lists = mapped, view, schema, lists
         self._is_given = schema is not None
 
-    def __call__(self, portion: Portion) -> Portion:
-        batch = portion.batch
+    def __call__(self, traced: TracedBatch) -> TracedBatch:
+        batch = traced.batch
         if not batch.num_rows:
-            return portion
-        made, failed, sources = self._mapped(batch, portion.samples)
+            return traced
+        made, failed, sources = self._mapped(batch, traced.samples)
         made = follow_images(batch, made, sources, self._lists)
         if self.schema is not None:
             if not self._is_given:
@@ -180,8 +180,8 @@ class _MappedSamples(Applied):
         elif len(failed) < len(row_layout(self._view).firsts(made)):
             self.schema = without_source(made.schema)
         moved = not np.array_equal(sources, np.arange(batch.num_rows))
-        portion = replace(portion, batch=made, rows=None if moved else portion.rows)
-        return without_failed(portion, failed, self._view)
+        traced = replace(traced, batch=made, rows=None if moved else traced.rows)
+        return without_failed(traced, failed, self._view)
 
 
 def _with_found_types(schema: pa.Schema, made: pa.Schema) -> pa.Schema:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lading._core.dataset.order.numbers import numbers_at, random_order
 from lading._core.dataset.order.order_sort import sorted_places
 from lading._core.dataset.steps.base import Applied, OrderStep, StepContext, columns_of_names
-from lading._core.dataset.transform.portion import Portion, first_samples_of, taken
+from lading._core.dataset.transform.traced_batch import TracedBatch, first_samples_of, taken
 from lading._core.features.items import sample_rows
 from lading._core.features.row_layout import row_layout
 from lading.errors import NoSuchSample, UsageError
@@ -369,9 +369,9 @@ class _Counter(Applied):
         """Whether the last sample of the slice has passed."""
         return self._stop is not None and self._seen >= self._stop
 
-    def __call__(self, portion: Portion) -> Portion:
+    def __call__(self, traced: TracedBatch) -> TracedBatch:
         """Return the samples of the slice."""
-        firsts = row_layout(self._view).bounds(portion.batch)
+        firsts = row_layout(self._view).bounds(traced.batch)
         count = len(firsts) - 1
         stop = count if self._stop is None else max(min(count, self._stop - self._seen), 0)
         skip = max(self._start - self._seen, 0)
@@ -379,8 +379,8 @@ class _Counter(Applied):
             skip = (self._start - self._seen) % self._step
         self._seen += count
         if self.is_done():
-            portion = first_samples_of(portion, firsts, stop)
+            traced = first_samples_of(traced, firsts, stop)
         if skip == 0 and self._step == 1:
-            return portion
+            return traced
         wanted = np.arange(skip, stop, self._step, dtype=np.int64)
-        return taken(portion, sample_rows(firsts[: stop + 1], wanted), self._view)
+        return taken(traced, sample_rows(firsts[: stop + 1], wanted), self._view)

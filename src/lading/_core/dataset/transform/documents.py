@@ -1,7 +1,7 @@
 """Interleaved documents as functions of the user's get them, and the rows that become of what they return.
 
 A document is a dict as `ds[i]` gives it: its id, its own fields, and `items`, a list of dicts in their order. Each is
-a `Sample`, so nothing is read that the function does not look at.
+a `FunctionSample`, so nothing is read that the function does not look at.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.views import take_rows
 from lading._core.content.media_files import Opening
-from lading._core.dataset.transform.sample import Columns, Sample
+from lading._core.dataset.transform.sample import FunctionColumns, FunctionSample
 from lading._core.features.items import METADATA_POSITION, RESERVED, sample_starts
 from lading._core.storage.fetch import Fetcher
 from lading.errors import UsageError
@@ -29,7 +29,7 @@ ItemRow = tuple[int, dict[str, Any]]
 
 
 class Documents:
-    """The documents of a batch as Python values, read when they are looked at; see `Columns`.
+    """The documents of a batch as Python values, read when they are looked at; see `FunctionColumns`.
 
     Attributes:
         names: the fields that a document may have.
@@ -39,8 +39,8 @@ class Documents:
 
     def __init__(self, batch: pa.RecordBatch, fetcher: Fetcher) -> None:
         own = [name for name in batch.schema.names if name not in RESERVED and name != ITEMS]
-        self._own = Columns(batch.select(["sample_id", *own]), fetcher, every_member=True)
-        self.items = Columns(batch.drop_columns(["sample_id"]), fetcher, every_member=True)
+        self._own = FunctionColumns(batch.select(["sample_id", *own]), fetcher, every_member=True)
+        self.items = FunctionColumns(batch.drop_columns(["sample_id"]), fetcher, every_member=True)
         self._bounds = [*pairwise([*sample_starts(batch.column("sample_id")).tolist(), batch.num_rows])]
         kinds = batch.column("modality").to_pylist() if "modality" in batch.schema.names else [None] * batch.num_rows
         self._is_own = [kind == "metadata" for kind in kinds]
@@ -70,7 +70,7 @@ class Documents:
     def value(self, name: str, document: int) -> Any:
         """The decoded value of a field; None if the document lacks it. Raises KeyError for an unknown field."""
         if name == ITEMS:
-            return [Sample(self.items, row) for row in self.item_rows(document)]
+            return [FunctionSample(self.items, row) for row in self.item_rows(document)]
         row = self._row_of(name, document)
         if row is None and name not in self.members:
             raise KeyError(name)
@@ -95,7 +95,7 @@ class Documents:
 
     def _item(self, item: Any) -> ItemRow:
         """The row of an item, and what changes in it."""
-        row = item.row_among(self.items) if isinstance(item, Sample) else None
+        row = item.row_among(self.items) if isinstance(item, FunctionSample) else None
         if row is not None:
             return row, item.changes(item)
         if isinstance(item, Mapping):

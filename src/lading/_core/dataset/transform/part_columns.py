@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lading._core.arrow.align import union_schema
 from lading._core.arrow.views import is_bytes, is_text
-from lading._core.dataset.transform.part_views import Columns
+from lading._core.dataset.transform.part_views import PartSchema
 from lading._core.features.items import KEY
 from lading._core.features.natural import is_number, known_feature, whole_numbers
 from lading._core.features.row_layout import RowLayout
@@ -29,7 +29,7 @@ def columns_of_parts(
     *,
     layout: RowLayout,
     types: pa.Schema | None,
-) -> list[Columns]:
+) -> list[PartSchema]:
     """Return the columns that rows of each part get.
 
     Args:
@@ -70,7 +70,7 @@ def columns_of_parts(
     whole = pa.schema(fields)
     keyed = not layout.is_keyed and KEY in whole.names
     return [
-        Columns(own, whole, f"{number:04}-" if keyed and KEY not in own.names else "")
+        PartSchema(own, whole, f"{number:04}-" if keyed and KEY not in own.names else "")
         for number, own in enumerate(schemas)
     ]
 

@@ -21,7 +21,7 @@ from lading._core.dataset.shards.whole_schema import WholeSchema
 from lading._core.dataset.source.source import LISTING_SCHEMA, Listing, read_head
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.transform.part_columns import columns_of_parts
-from lading._core.dataset.transform.part_views import Columns, PartColumns, StepsView
+from lading._core.dataset.transform.part_views import PartColumns, PartSchema, StepsView
 from lading._core.features.items import without_source
 from lading._core.formats.base import Scan, ShardFile, ShardReader
 from lading._core.formats.format import Format, FormatInfo
@@ -57,7 +57,7 @@ class _PlannedPart:
     steps: tuple[Step, ...]
     limits: Limits
     map_schemas: tuple[pa.Schema, ...]
-    columns: Columns
+    columns: PartSchema
     ends: NDArray[np.int64] | None
 
 
@@ -104,7 +104,7 @@ class Part:
         """The first rows with bytes in the place of references; None if there are none."""
         shards = self.shards
         if self.chosen is not None:
-            batches = (portion.batch for portion in self.chosen.portions(columns, max_rows=count))
+            batches = (traced.batch for traced in self.chosen.traced_batches(columns, max_rows=count))
         else:
             opened = (view for _, view in shards.readable(range(len(shards.listing))))
             batches = (
@@ -166,7 +166,7 @@ class PartShards(Shards):
             part.shards.counts.clear()
 
     @cached_property
-    def _columns(self) -> Sequence[Columns]:
+    def _columns(self) -> Sequence[PartSchema]:
         """The columns that rows of each part get."""
         if self._planned:
             return [part.columns for part in self._planned]

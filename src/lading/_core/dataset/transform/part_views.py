@@ -27,7 +27,7 @@ from lading._core.formats.base import DEFAULT_SCAN, Change, Scan, SchemaBefore, 
 from lading._core.interleaved.typed import fetched_column
 from lading._core.storage.fetch import Fetcher
 
-__all__ = ["Columns", "PartColumns", "StepsView"]
+__all__ = ["PartColumns", "PartSchema", "StepsView"]
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 _KEY_DIGITS = 9
@@ -67,10 +67,10 @@ class StepsView(ShardReader):
         """Yield the rows behind the steps."""
         outcomes = Outcomes()
         self._chosen.note_before_list(outcomes)
-        for portion in self._chosen.portions(
+        for traced in self._chosen.traced_batches(
             scan.columns, scan.max_rows, scan.max_bytes, views=scan.views, shards=self._read, outcomes=outcomes
         ):
-            yield portion.batch
+            yield traced.batch
         self.counts.update((self._shards.counts | self._chosen.reported) + outcomes.counts)
         self._shards.counts.clear()
 
@@ -98,15 +98,15 @@ class StepsView(ShardReader):
         begin = int(ends[shard - 1]) if shard else 0
         found = [np.zeros(0, np.int64)]
         columns: list[str] | None = None if has_map(chosen.steps) else []
-        for portion in chosen.portions(columns, steps=chosen.steps, empty=True, shards=self._read):
-            if portion.samples is None:
+        for traced in chosen.traced_batches(columns, steps=chosen.steps, empty=True, shards=self._read):
+            if traced.samples is None:
                 raise other_count()
-            found.append(portion.samples)
+            found.append(traced.samples)
         return np.concatenate(found) + begin
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class PartSchema:
     """The columns that rows of a part get.
 
     Attributes:
@@ -156,7 +156,7 @@ class PartColumns(Change):
 
     declares_types: ClassVar[bool] = True
 
-    columns: Columns
+    columns: PartSchema
     typed: bool
     fetcher: Fetcher
     path: str

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.references import files_of, is_ref
 from lading._core.arrow.views import is_bytes, present, slices, take_values
-from lading._core.content.conditions import Where as Condition
+from lading._core.content.conditions import Condition
 from lading._core.content.field_paths import FieldPath, Wanted
 from lading._core.content.image import image_info, is_image, usual_sizes
 from lading._core.content.nested import close_to, empty_batch, plain, value_at

@@ -21,7 +21,7 @@ from lading._core.features.types import decode, feature_of
 from lading._core.storage.fetch import Fetcher
 from lading.errors import DataError, LadingError, UsageError, errors_at
 
-__all__ = ["Columns", "Sample", "Values"]
+__all__ = ["FunctionColumns", "FunctionSample", "Values"]
 
 _WINDOW_BYTES, _WINDOW_ROWS = 8 << 20, 256
 """Payload of one column that is read at once, when a function looks at it."""
@@ -60,7 +60,7 @@ class Values(Protocol):
         """Where a sample is: its row in the batch, its file and its key, as far as they are known."""
 
 
-class Sample(MutableMapping[str, Any]):
+class FunctionSample(MutableMapping[str, Any]):
     """A sample as a function gets it: a dict as `ds[i]` gives it, whose fields are read when they are looked at.
 
     Example:
@@ -148,7 +148,7 @@ class Sample(MutableMapping[str, Any]):
         return isinstance(stored, bytes) and encoded_source(value) == stored
 
 
-class Columns:
+class FunctionColumns:
     """The columns of a batch as Python values, read when they are looked at.
 
     Args:

@@ -1,7 +1,8 @@
 """Functions of the user's over single samples: what they are given, and what becomes of what they return.
 
-A function gets a `Sample`: a dict whose fields are read and decoded when they are looked at. What it returns is merged
-into the sample. Fields that it leaves alone stay as they are stored, references included: no picture is encoded again.
+A function gets a `FunctionSample`: a dict whose fields are read and decoded when they are looked at. What it returns
+is merged into the sample. Fields that it leaves alone stay as they are stored, references included: no picture is
+encoded again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lading._core.arrow.rows import Encoders, rows_to_batch
 from lading._core.arrow.views import is_bytes, take_values, without_views
 from lading._core.dataset.transform.documents import Documents, ItemRow, refuse_merged, with_rows
 from lading._core.dataset.transform.function_spool import SampleRows, StepSpool, called, joined
-from lading._core.dataset.transform.sample import Columns, Sample, Values
+from lading._core.dataset.transform.sample import FunctionColumns, FunctionSample, Values
 from lading._core.features.items import KEY, lineage_of
 from lading._core.features.row_layout import row_layout
 from lading._core.features.stored_values import declared_field
@@ -68,21 +69,21 @@ class _Called(ABC):
         """
         for row in range(len(values)):
             try:
-                yield row, self._one(Sample(values, row))
+                yield row, self._one(FunctionSample(values, row))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's function raises
                 found = self._failure(error, values, row, None if numbers is None else int(numbers[row]))
                 if self._step.on_error != "drop_sample" or isinstance(found, UsageError):
                     raise found from (None if found is error else error)
                 yield row, _Failure(found)
 
-    def _values(self, batch: pa.RecordBatch) -> Columns | Documents:
+    def _values(self, batch: pa.RecordBatch) -> FunctionColumns | Documents:
         """Return the values of the samples of a batch."""
         if self._of_documents:
             return Documents(batch, self._fetcher)
-        return Columns(batch, self._fetcher, any_members=self._any_members, opening=self._step.opening)
+        return FunctionColumns(batch, self._fetcher, any_members=self._any_members, opening=self._step.opening)
 
     @abstractmethod
-    def _one(self, sample: Sample) -> Any:
+    def _one(self, sample: FunctionSample) -> Any:
         """Return what the function gives for one sample."""
 
     def _failure(self, error: Exception | SystemExit, values: Values, row: int, number: int | None) -> LadingError:
@@ -108,8 +109,9 @@ def _lacking(error: Exception | SystemExit, values: Values, row: int) -> str | N
     raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
     if not raised_in.startswith(_OWN) or values.has(name, row):
         return None  # the key of another dict
-    return (f"The sample has the fields {', '.join(Sample(values, row))}. If samples may lack {name!r}, read the field "
-            f"with .get({name!r}), or leave them out with --on-error drop_sample.")  # fmt: skip
+    fields = ", ".join(FunctionSample(values, row))
+    return (f"The sample has the fields {fields}. If samples may lack {name!r}, read the field with "
+            f".get({name!r}), or leave them out with --on-error drop_sample.")  # fmt: skip
 
 
 def _trace(error: Exception | SystemExit) -> str:
@@ -161,7 +163,7 @@ class _Made:
     sources: NDArray[np.int64]
     counts: NDArray[np.int64]
     failed: Failed
-    values: Columns | None = None
+    values: FunctionColumns | None = None
 
     @property
     def count(self) -> int:
@@ -206,7 +208,7 @@ class _Made:
 
 
 @contextmanager
-def _naming_sources(sources: NDArray[np.int64], columns: Callable[[], Columns]) -> Iterator[None]:
+def _naming_sources(sources: NDArray[np.int64], columns: Callable[[], FunctionColumns]) -> Iterator[None]:
     """Errors of the body that count rows that were made name the rows of which these were made."""
     try:
         yield
@@ -268,7 +270,7 @@ class SampleFilter(_Called):
         rows = pa.record_batch({"kept": pa.array(kept), "failed": _texts(failed, len(kept))})
         return SampleRows(np.arange(len(kept)), np.ones(len(kept), np.int64), rows)
 
-    def _one(self, sample: Sample) -> bool:
+    def _one(self, sample: FunctionSample) -> bool:
         with Running(self._step.function):
             answer = self._step.function(sample)
         if answer is None or isinstance(answer, (bool, int, np.bool_)):
@@ -316,7 +318,7 @@ class SampleMap(_Called):
         sources = made.sources
         moved = not np.array_equal(sources, np.arange(batch.num_rows))
         before = with_rows(batch, sources) if moved else batch
-        with _naming_sources(sources, lambda: made.values or Columns(before, self._fetcher, every_member=True)):
+        with _naming_sources(sources, lambda: made.values or FunctionColumns(before, self._fetcher, every_member=True)):
             merged = self._merged(before, made)
         if self._of_documents:
             refuse_merged(batch, merged)
@@ -360,17 +362,17 @@ class SampleMap(_Called):
                 sources.append(source)
         places = np.array(sources, np.int64)
         moved = not np.array_equal(places, np.arange(batch.num_rows))
-        columns = values if isinstance(values, Columns) else None
+        columns = values if isinstance(values, FunctionColumns) else None
 
-        def before() -> Columns:
+        def before() -> FunctionColumns:
             whole = with_rows(batch, places) if moved else batch
-            return columns if columns is not None else Columns(whole, self._fetcher, every_member=True)
+            return columns if columns is not None else FunctionColumns(whole, self._fetcher, every_member=True)
 
         with _naming_sources(places, before):
             found, changed_rows = self._columns(batch.schema, before, rows, encoders)
         return _Made(found, changed_rows, places, np.array(counts, np.int64), failed, columns)
 
-    def _one(self, sample: Sample) -> dict[str, Any]:
+    def _one(self, sample: FunctionSample) -> dict[str, Any]:
         with Running(self._step.function):
             return sample.changes(self._step.function(sample))
 
@@ -403,7 +405,7 @@ class SampleMap(_Called):
             raise error.at(**values.place(row)) from None
 
     def _columns(
-        self, schema: pa.Schema, before: Callable[[], Columns], rows: list[dict[str, Any]], encoders: Encoders
+        self, schema: pa.Schema, before: Callable[[], FunctionColumns], rows: list[dict[str, Any]], encoders: Encoders
     ) -> tuple[pa.RecordBatch, dict[str, NDArray[np.bool_]]]:
         """The columns that were made; of those that were there before, the rows that changed."""
         names = dict.fromkeys(name for row in rows for name in row)
@@ -437,12 +439,14 @@ class SampleMap(_Called):
                 batch = batch.set_column(place, field, column)
             elif (changed := made.changed_rows(field.name)).any():
                 if columns is None:
-                    columns = Columns(batch, self._fetcher, every_member=True)
+                    columns = FunctionColumns(batch, self._fetcher, every_member=True)
                 whole = _mixed(batch.column(place), column, changed, columns, field.name)
                 batch = batch.set_column(place, batch.schema.field(place).with_type(whole.type), whole)
         return batch
 
-    def _retyped(self, columns: Columns, name: str, rows: Sequence[dict[str, Any]], encoders: Encoders) -> pa.Array:
+    def _retyped(
+        self, columns: FunctionColumns, name: str, rows: Sequence[dict[str, Any]], encoders: Encoders
+    ) -> pa.Array:
         """A column in the type that the user declares, also of samples in which the function left it alone."""
         values = []
         for row, changed in enumerate(rows):
@@ -454,9 +458,9 @@ class SampleMap(_Called):
         return rows_to_batch([{name: each.get(name)} for each in values], encoders).column(0)
 
 
-def _made_rows(values: Columns | Documents, number: int, changes: dict[str, Any]) -> list[ItemRow]:
+def _made_rows(values: FunctionColumns | Documents, number: int, changes: dict[str, Any]) -> list[ItemRow]:
     """The rows of a sample after these changes."""
-    if isinstance(values, Columns):
+    if isinstance(values, FunctionColumns):
         return [(number, changes)]
     try:
         return values.rows_made(number, changes)
@@ -468,7 +472,9 @@ def _fields(schema: pa.Schema) -> dict[str, pa.Field]:
     return {field.name: field for field in schema}
 
 
-def _mixed(before: pa.Array, after: pa.Array, changed: NDArray[np.bool_], columns: Columns, name: str) -> pa.Array:
+def _mixed(
+    before: pa.Array, after: pa.Array, changed: NDArray[np.bool_], columns: FunctionColumns, name: str
+) -> pa.Array:
     """The values of a column that a function changed in some rows."""
     if is_ref(before.type) or is_bytes(before.type):
         if changed.all():

@@ -23,7 +23,7 @@ from lading._core.dataset.order.numbers import Numbers, numbers_at
 from lading._core.dataset.steps.base import Applied, Step, StepContext
 from lading._core.dataset.steps.sequence import has_map, lists_behind
 from lading._core.dataset.transform.function_spool import StepSpool
-from lading._core.dataset.transform.portion import Place, Portion, rows_of_file
+from lading._core.dataset.transform.traced_batch import Place, TracedBatch, rows_of_file
 from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.features.items import lineage_of
 from lading._core.features.row_layout import row_layout
@@ -113,7 +113,7 @@ class Transform:
 
     def apply(
         self, batch: pa.RecordBatch, place: Place | None = None, numbers: NDArray[np.int64] | None = None
-    ) -> Portion:
+    ) -> TracedBatch:
         """The rows of one batch that are left, as the steps make them, and the outcomes of the others.
 
         Args:
@@ -127,23 +127,23 @@ class Transform:
         ends = row_layout(self.view).bounds(batch)[1:]
         samples = np.arange(self._first, self._first + len(ends)) if numbers is None else numbers
         self._first += len(ends)
-        portion = Portion(batch, samples, np.arange(batch.num_rows), ends, place or rows_of_file(batch, None))
+        traced = TracedBatch(batch, samples, np.arange(batch.num_rows), ends, place or rows_of_file(batch, None))
         for apply in self._applied:
-            with portion.naming_rows():
-                portion = apply(portion)
-        left = [(rows, each) for rows, each in portion.outcomes if len(each.rows)]
-        return replace(portion, outcomes=tuple(left))
+            with traced.naming_rows():
+                traced = apply(traced)
+        left = [(rows, each) for rows, each in traced.outcomes if len(each.rows)]
+        return replace(traced, outcomes=tuple(left))
 
-    def portions(
+    def traced_batches(
         self,
         batches: Iterable[pa.RecordBatch],
         outcomes: Outcomes | None = None,
         places: Places | None = None,
         numbers: Numbers | None = None,
-    ) -> Iterator[Portion]:
-        """The rows that are left of batches, in portions; reads no further than is needed.
+    ) -> Iterator[TracedBatch]:
+        """The rows that are left of batches, in batches; reads no further than is needed.
 
-        Portions without rows are left out, but for those of a function that changed the number of samples.
+        Batches without rows are left out, but for those of a function that changed the number of samples.
 
         Args:
             batches: the rows.
@@ -159,10 +159,10 @@ class Transform:
             of_file = rows_of_file(batch, range(row, row + batch.num_rows))
             count = len(row_layout(self.view).firsts(batch)) if numbers is not None else 0
             mine = None if numbers is None else numbers_at(numbers, np.arange(samples, samples + count))
-            portion = self.apply(batch, of_file if places is None else places(batch, samples), mine)
+            traced = self.apply(batch, of_file if places is None else places(batch, samples), mine)
             if outcomes is not None:
-                for placed, each in portion.outcomes:
+                for placed, each in traced.outcomes:
                     outcomes.add(each if placed is None or places is not None else replace(each, numbers=row + placed))
-            row, samples = row + batch.num_rows, samples + len(portion.ends)
-            if portion.batch.num_rows or portion.samples is None:
-                yield portion
+            row, samples = row + batch.num_rows, samples + len(traced.ends)
+            if traced.batch.num_rows or traced.samples is None:
+                yield traced

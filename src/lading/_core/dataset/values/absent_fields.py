@@ -15,8 +15,8 @@ from lading._core.content.nested import close_to
 from lading._core.dataset.shards.iteration import MAX_BYTES, shard_batches
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.base import Step
-from lading._core.dataset.transform.portion import Portion
 from lading._core.dataset.transform.row_filters import of_other_kind, without
+from lading._core.dataset.transform.traced_batch import TracedBatch
 from lading._core.dataset.values.field_values import read_fields
 from lading._core.dataset.writing.outcomes import ALONG, Outcomes
 from lading._core.formats.base import Scan
@@ -47,9 +47,9 @@ def refuse_absent_fields(shards: Shards, steps: Sequence[Step], outcomes: Outcom
 
 
 def refusing_absent_columns(
-    found: Iterable[Portion], steps: Sequence[Step], check: Callable[[], object]
-) -> Iterator[Portion]:
-    """Give portions as they come, and at their end check selected columns in which no row had a value.
+    found: Iterable[TracedBatch], steps: Sequence[Step], check: Callable[[], object]
+) -> Iterator[TracedBatch]:
+    """Give batches as they come, and at their end check selected columns in which no row had a value.
 
     Each tar has columns of its own, so only their end tells.
 
@@ -60,10 +60,10 @@ def refusing_absent_columns(
     """
     wanted = {name for step in steps for name in step.selected}
     rows = 0
-    for portion in found:
-        rows += portion.batch.num_rows
-        wanted -= {name for name in wanted if _has_values(portion.batch, name)}
-        yield portion
+    for traced in found:
+        rows += traced.batch.num_rows
+        wanted -= {name for name in wanted if _has_values(traced.batch, name)}
+        yield traced
     if rows and wanted:
         check()
 

@@ -35,7 +35,7 @@ from lading._core.manifest.values import FOLDER, Manifest, leads_outside
 from lading._core.pipeline.batch import Batch
 from lading._core.pipeline.cutting import ONE_SHARD, Cut
 from lading._core.pipeline.fetch import advising, fetched_parts
-from lading._core.pipeline.finished import FinishedShard, FinishedShards, Part, ShardSums
+from lading._core.pipeline.finished import FinishedPart, FinishedShard, FinishedShards, ShardSums
 from lading._core.pipeline.open_shard import BuildFolder
 from lading._core.pipeline.pack import KeyNumbers
 from lading._core.pipeline.repeated_keys import RepeatedKeys
@@ -371,7 +371,7 @@ class DatasetWriter:
             self._flush_rows()
             self._part.end_part(cut, first_row)
 
-    def adopt(self, part: Part, folder: str) -> None:
+    def adopt(self, part: FinishedPart, folder: str) -> None:
         """Append the finished shards that another process built in a folder, under names of this dataset.
 
         The files stay in the folder until the commit, so that a job that dies finds them. A call that fails drops

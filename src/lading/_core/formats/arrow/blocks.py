@@ -85,7 +85,7 @@ class ArrowFile(RangeReader):
         self.nearby: RangeReader | None = None
         self._scattered: RangeReader | None = None
         self._forward_bytes = 0
-        self._forward_end = self.size_bytes if source.stretch is None else source.stretch.stop
+        self._forward_end = self.size_bytes if source.span is None else source.span.stop
         self._partly = pa.py_buffer(b""), 0
 
     def open_map(self) -> MappedFile | None:

@@ -40,7 +40,7 @@ from lading._core.arrow.types import supported
 from lading._core.arrow.views import is_text
 from lading._core.formats.arrow.blocks import Block, Blocks, message_bytes
 from lading._core.formats.arrow.partial import Partial
-from lading._core.formats.arrow.scattered import Rows
+from lading._core.formats.arrow.scattered import ScatteredRows
 from lading._core.storage.base import store_errors
 from lading._core.storage.range_reader import NEAR_BYTES
 from lading.errors import CorruptShard, LadingError, errors_at
@@ -198,7 +198,7 @@ class Decoder:
 
     def load_scattered(
         self, wanted: Sequence[tuple[int, NDArray[np.int64]]], columns: Sequence[int], left: Sequence[bool]
-    ) -> list[Rows]:
+    ) -> list[ScatteredRows]:
         """Return rows of record batches of a remote file, read but for the large values of columns that are left.
 
         The batches are not compressed, and refer to no dictionaries: `Blocks.heads` knows them.
@@ -227,7 +227,7 @@ class Decoder:
         for (block, found, message, batch), (_, mine) in zip(opened, wanted, strict=True):
             found.read_columns(batch, left)
             self._check(block, message, batch)
-            rows.append(Rows(batch, found.data, block.offset, mine))
+            rows.append(ScatteredRows(batch, found.data, block.offset, mine))
         return rows
 
     def load(self, number: int, columns: Sequence[int], *, keep: bool = True) -> Loaded:

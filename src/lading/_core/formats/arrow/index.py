@@ -40,7 +40,7 @@ __all__ = [
     "INFO_NAME",
     "SPLITS_INDEX",
     "STATE_INDEX",
-    "Entry",
+    "ArrowEntry",
     "features_beside",
     "list_arrow",
     "list_builder_splits",
@@ -63,7 +63,7 @@ _OWN = "lading"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ArrowEntry:
     """The entry of a shard in an index, without its rows.
 
     Attributes:
@@ -75,9 +75,9 @@ class Entry:
     features: str = ""
 
 
-def parse_entry(text: str) -> Entry:
+def parse_entry(text: str) -> ArrowEntry:
     """Parse an entry of `list_arrow`; an empty text gives an empty entry."""
-    return Entry(**orjson.loads(text)) if text else Entry()
+    return ArrowEntry(**orjson.loads(text)) if text else ArrowEntry()
 
 
 def list_arrow(store: Store, path: str, limits: Limits = DEFAULT_LIMITS) -> list[ListedShard] | None:

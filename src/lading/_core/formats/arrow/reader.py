@@ -127,7 +127,7 @@ class ArrowReader(ShardReader):
 
     def __init__(self, source: ShardFile, options: ReadOptions) -> None:
         self._path, self._filtered = source.path, source.row_filter is not None
-        self._stretch = source.stretch
+        self._span = source.span
         self._body = ArrowFile(source, mmap=options.mmap)
         self._blocks = find_blocks(self._body, unended=options.unended)
         self._decoder = Decoder(self._blocks)
@@ -187,8 +187,8 @@ class ArrowReader(ShardReader):
 
     def num_rows(self) -> int:
         """Return the number of rows: the heads of all messages are read, once."""
-        if self._stretch is not None:
-            return self._stretch.num_rows
+        if self._span is not None:
+            return self._span.num_rows
         ends = self._row_ends()
         return ends[-1] if ends else 0
 
@@ -403,14 +403,14 @@ class ArrowReader(ShardReader):
             LimitExceeded: it declares more than it can have.
         """
         chosen = self._chosen(scan.columns)
-        if self._stretch is None:
+        if self._span is None:
             self._count_unlisted()
             yield from self._batches(chosen, scan, 0)
         else:
             first = 0
-            while self._blocks.find(first) and self._blocks.batches[first].offset < self._stretch.start:
+            while self._blocks.find(first) and self._blocks.batches[first].offset < self._span.start:
                 first += 1
-            yield from self._stretch.of(self._batches(chosen, scan, first))
+            yield from self._span.of(self._batches(chosen, scan, first))
         self._body.read_singly()
 
     def _batches(self, chosen: tuple[int, ...], scan: Scan, first: int) -> Iterator[pa.RecordBatch]:

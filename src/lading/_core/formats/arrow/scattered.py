@@ -18,13 +18,13 @@ from lading._core.formats.arrow.blocks import ArrowFile
 from lading._core.formats.arrow.large import LARGE_BYTES
 from lading._core.storage.fetch_plan import plan_ranges
 
-__all__ = ["Rows", "may_be_large", "rows_of"]
+__all__ = ["ScatteredRows", "may_be_large", "rows_of"]
 
 _MAX_REQUEST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ScatteredRows:
     """Rows of a record batch of which large values were not read.
 
     Attributes:
@@ -47,7 +47,7 @@ def may_be_large(kind: pa.DataType) -> bool:
     return is_bytes(kind) and not is_view(kind)
 
 
-def rows_of(parts: Sequence[Rows], body: ArrowFile) -> list[pa.RecordBatch]:
+def rows_of(parts: Sequence[ScatteredRows], body: ArrowFile) -> list[pa.RecordBatch]:
     """Return the rows of record batches, their large values read at once.
 
     Raises:

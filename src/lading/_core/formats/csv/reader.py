@@ -24,7 +24,7 @@ from lading._core.formats.csv.header import column_names, delimiter_advice, othe
 from lading._core.formats.csv.recover import next_line, recover_records
 from lading._core.formats.csv.scan import Records, record_blocks, scan
 from lading._core.formats.refused import duplicate_columns, first_of_each, refuse_columns
-from lading._core.formats.text_lines import BOM, Block, TextFile, changed, parse_delimiter, too_long
+from lading._core.formats.text_lines import BOM, LineBlock, TextFile, changed, parse_delimiter, too_long
 from lading.errors import CorruptShard, DataError, LimitExceeded, SchemaMismatch, UsageError
 
 __all__ = ["OTHER_DELIMITER", "UNENDED", "CsvReader", "ReadOptions"]
@@ -205,7 +205,7 @@ class CsvReader(ShardReader):
         begin, line_end = self._header_end(data)
         head, options = b"", self._options
         try:
-            first = Block(data[mark:begin].tobytes(), mark, 1, line_end=line_end)
+            first = LineBlock(data[mark:begin].tobytes(), mark, 1, line_end=line_end)
             records = scan(first, self._dialect, self._file.path) if begin else None
             whole = first.data.endswith((b"\n", b"\r"))
             own = self._schema_of(records, whole=whole) if begin or not options.has_header else None
@@ -253,7 +253,9 @@ class CsvReader(ShardReader):
         touched = np.unique(unit)
         ranges = zip(index["offset"][touched].tolist(), index["length"][touched].tolist(), strict=True)
         for number, data in zip(touched.tolist(), self._file.read_each(list(ranges)), strict=True):
-            block = Block(data, int(index["offset"][number]), int(index["first_line"][number]), line_end=self._line_end)
+            block = LineBlock(
+                data, int(index["offset"][number]), int(index["first_line"][number]), line_end=self._line_end
+            )
             quotes = QuoteState(self._dialect)
             quotes.feed(np.frombuffer(data, np.uint8))
             if quotes.inside or quotes.escaping:
@@ -286,7 +288,7 @@ class CsvReader(ShardReader):
         found[OTHER_DELIMITER] += bool(self._other)
         self.counts = +found
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[LineBlock]:
         ended = self._options.unended == "error"
         file = self._file
         for block in record_blocks(file.pieces(), self._dialect, file.path, file.source.limits, ended=ended):
@@ -295,7 +297,7 @@ class CsvReader(ShardReader):
             self._line_end = block.line_end
             yield block
 
-    def _scan(self, block: Block) -> Records:
+    def _scan(self, block: LineBlock) -> Records:
         try:
             return scan(block, self._dialect, self._file.path)
         except CorruptShard as error:

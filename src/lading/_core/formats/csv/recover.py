@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lading._core.formats.base import Recovered, ShardFile
 from lading._core.formats.csv.dialect import Dialect, QuoteState
 from lading._core.formats.csv.scan import scan
-from lading._core.formats.text_lines import MAX_TOLD, Block, laid_end_to_end, too_long
+from lading._core.formats.text_lines import MAX_TOLD, LineBlock, laid_end_to_end, too_long
 from lading.errors import CorruptShard, LadingError, without_frames
 
 __all__ = ["next_line", "recover_records"]
@@ -76,7 +76,7 @@ def recover_records(
                 record = any_record.match(text, at, at + most)
                 end = max(behind, record.end()) if record is not None else behind
                 lost.append(
-                    _error(Block(text[at:end].tobytes(), at, line, line_end=line_end), path, dialect, names)
+                    _error(LineBlock(text[at:end].tobytes(), at, line, line_end=line_end), path, dialect, names)
                     if end - at <= most
                     else without_frames(too_long(path, at, line, limits))
                 )
@@ -141,7 +141,7 @@ def _count_lines(data: NDArray[np.uint8], begin: int, end: int, line_end: bytes)
     return sum(int(np.count_nonzero(window == ord(line_end))) for window in windows)
 
 
-def _error(line: Block, path: str, dialect: Dialect, names: int) -> LadingError:
+def _error(line: LineBlock, path: str, dialect: Dialect, names: int) -> LadingError:
     """What is wrong with a line that begins no record, or with a record that has other values than the header."""
     what, expected, found = f"line {line.line}: ", None, None
     quotes = QuoteState(dialect)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.formats.csv.dialect import Dialect, QuoteState
-from lading._core.formats.text_lines import Block, blocks_of, to_utf8
+from lading._core.formats.text_lines import LineBlock, blocks_of, to_utf8
 from lading.errors import CorruptShard
 from lading.limits import Limits
 
@@ -62,7 +62,7 @@ class Records:
 
 def record_blocks(
     pieces: Iterable[bytes], dialect: Dialect, path: str, limits: Limits, *, ended: bool
-) -> Iterator[Block]:
+) -> Iterator[LineBlock]:
     """Yield whole records, each with its line end except perhaps the last. Memory: two pieces and the longest record.
 
     Args:
@@ -76,7 +76,7 @@ def record_blocks(
         LimitExceeded: a record is too long, or a record that spans pieces has too many values.
         CorruptShard: a quote is never closed, an escape escapes nothing, or a line end is missing that must be there.
     """
-    quotes, cells, block = QuoteState(dialect), 0, Block(b"", 0, 1)
+    quotes, cells, block = QuoteState(dialect), 0, LineBlock(b"", 0, 1)
     line_end, returned = b"", False  # unknown before the end of the header; whether the last byte is a carriage return
 
     def ends_of(piece: bytes) -> tuple[int, int]:
@@ -111,7 +111,7 @@ def record_blocks(
         yield block
 
 
-def _unclosed(block: Block, path: str, *, escaping: bool) -> CorruptShard:
+def _unclosed(block: LineBlock, path: str, *, escaping: bool) -> CorruptShard:
     """Return the error for a last record that ends inside quotes, or with an escape."""
     if escaping:
         what, expected = "the last record ends with an escape", "a character behind it"
@@ -144,7 +144,7 @@ def _line_end(codes: NDArray[np.uint8], within: NDArray[np.bool_], *, returned: 
     return (b"\n" if codes[first + 1] == _LF else b"\r"), False
 
 
-def scan(block: Block, dialect: Dialect, path: str) -> Records:
+def scan(block: LineBlock, dialect: Dialect, path: str) -> Records:
     """Return the records of a block.
 
     Raises:
@@ -197,7 +197,7 @@ def scan(block: Block, dialect: Dialect, path: str) -> Records:
     return Records(cells, first, block.offset + begin, size, block.line + np.searchsorted(line_ends, begin))
 
 
-def _check_text(cells: pa.StringArray, block: Block, path: str, line_ends: NDArray[np.int64]) -> None:
+def _check_text(cells: pa.StringArray, block: LineBlock, path: str, line_ends: NDArray[np.int64]) -> None:
     try:
         cells.validate(full=True)
     except pa.ArrowInvalid:
@@ -218,7 +218,7 @@ _IN_QUOTES = f"{_QUOTING} {PLAIN_QUOTES}"
 
 
 def _bad(
-    block: Block, path: str, line_ends: NDArray[np.int64], at: int, what: str, advice: str = _IN_QUOTES
+    block: LineBlock, path: str, line_ends: NDArray[np.int64], at: int, what: str, advice: str = _IN_QUOTES
 ) -> CorruptShard:
     line = block.line + int(np.searchsorted(line_ends, at))
     return CorruptShard(

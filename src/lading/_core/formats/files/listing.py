@@ -23,7 +23,7 @@ from lading._core.formats.dataset_index import ListedShard
 from lading._core.storage.base import FileInfo
 from lading.errors import DuplicateField, StoreError, UsageError
 
-__all__ = ["LABEL", "METADATA_NAMES", "Entry", "holds_media", "list_files"]
+__all__ = ["LABEL", "METADATA_NAMES", "ListingSlice", "holds_media", "list_files"]
 
 METADATA_NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 """Tables of further columns, by `file_name`, as Hugging Face's folders of images and audio have them."""
@@ -38,7 +38,7 @@ _OF_PEOPLE = re.compile(r"(?i)(?:readme|license|licence|citation|changelog)(?:\.
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListingSlice:
     """A slice of a folder's listing.
 
     Attributes:
@@ -132,7 +132,7 @@ def list_files(root: str, files: Sequence[FileInfo]) -> tuple[list[ListedShard],
     sample = np.array([numbers.setdefault(key, len(numbers)) for _, key, _, _ in found.files], np.int64)
     order = np.argsort(sample, kind="stable")
     _refuse_duplicates(root, found, order.tolist())
-    shared = Entry(root, columns, media, labels, folders,
+    shared = ListingSlice(root, columns, media, labels, folders,
                    [(i.path, i.size_bytes, i.version) for i in found.metadata],
                    (), (), (), (), (), ())  # fmt: skip
     return _cut(shared, found, list(numbers), sample[order], order), found.left_out
@@ -191,7 +191,9 @@ def _refuse_duplicates(root: str, found: _Found, order: Sequence[int]) -> None:
         last[field] = name
 
 
-def _cut(shared: Entry, found: _Found, keys: Sequence[str], sample: np.ndarray, order: np.ndarray) -> list[ListedShard]:
+def _cut(
+    shared: ListingSlice, found: _Found, keys: Sequence[str], sample: np.ndarray, order: np.ndarray
+) -> list[ListedShard]:
     """Return slices of whole samples of a bounded number and size."""
     number = {name: at for at, name in enumerate(shared.columns)}
     sizes = np.array([found.files[at][3].size_bytes for at in order.tolist()], np.int64)
@@ -202,7 +204,7 @@ def _cut(shared: Entry, found: _Found, keys: Sequence[str], sample: np.ndarray, 
     for first, stop in pairwise(bounds):
         mine = slice(int(starts[first]), int(starts[stop]))
         files = [found.files[at] for at in order[mine].tolist()]
-        entry = Entry(
+        entry = ListingSlice(
             shared.root, shared.columns, shared.media, shared.labels, shared.folders, shared.metadata,
             keys[first:stop], (sample[mine] - first).tolist(), [number[field] for _, _, field, _ in files],
             [name for name, *_ in files], sizes[mine].tolist(), [info.version for *_, info in files],

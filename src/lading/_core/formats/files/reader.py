@@ -17,7 +17,7 @@ from lading._core.arrow.references import FileEntry, RefType, make_refs, with_fi
 from lading._core.features.items import KEY, split_rows
 from lading._core.features.types import Audio, ClassLabel, Feature, Image, Video, tag_by_extension, with_feature
 from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardFile, ShardReader
-from lading._core.formats.files.listing import LABEL, Entry
+from lading._core.formats.files.listing import LABEL, ListingSlice
 from lading._core.formats.files.metadata import Metadata, read_metadata
 from lading.errors import DuplicateField, UsageError, errors_at
 
@@ -55,7 +55,7 @@ class FilesReader(ShardReader):
     """An open slice of a folder."""
 
     def __init__(self, source: ShardFile, options: ReadOptions) -> None:
-        self._source, self._options, self._entry = source, options, Entry.of(source.entry)
+        self._source, self._options, self._entry = source, options, ListingSlice.of(source.entry)
         entry = self._entry
         self._sample, self._field = np.array(entry.sample, np.int64), np.array(entry.field, np.int64)
         self._size = np.array(entry.sizes, np.int64)

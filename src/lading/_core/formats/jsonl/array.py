@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lading._core.formats.text_lines import BOM, Block, blocks_of
+from lading._core.formats.text_lines import BOM, LineBlock, blocks_of
 from lading.limits import Limits
 
 __all__ = ["Scanner", "array_blocks", "begins_array", "elements"]
@@ -67,7 +67,7 @@ class Scanner:
         return [np.flatnonzero((codes == ord(sign)) & ~inside & (depth == at)) for sign, at in wanted]
 
 
-def array_blocks(pieces: Iterator[bytes], path: str, limits: Limits) -> Iterator[Block]:
+def array_blocks(pieces: Iterator[bytes], path: str, limits: Limits) -> Iterator[LineBlock]:
     """Yield whole elements of an array without its brackets, as many at a time as end in a piece.
 
     The last block is not `whole` if the array has no end: its last element may be cut.
@@ -94,10 +94,10 @@ def array_blocks(pieces: Iterator[bytes], path: str, limits: Limits) -> Iterator
         yield replace(block, data=data[begin:end], offset=block.offset + begin, line=line, whole=closed)
         last = block
     if scanner.depth and last is not None and last.whole:  # cut right behind a comma
-        yield Block(b"", last.offset + len(last.data), last.line + last.data.count(b"\n"), whole=False)
+        yield LineBlock(b"", last.offset + len(last.data), last.line + last.data.count(b"\n"), whole=False)
 
 
-def elements(block: Block) -> tuple[list[bytes], NDArray[np.int64], NDArray[np.int64]]:
+def elements(block: LineBlock) -> tuple[list[bytes], NDArray[np.int64], NDArray[np.int64]]:
     """Return the elements in some bytes of an array; where each begins in the file, and its line, counted from 1."""
     data = block.data
     stops = np.append(Scanner(1).commas(data), len(data)).tolist()

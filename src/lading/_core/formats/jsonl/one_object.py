@@ -18,7 +18,7 @@ import numpy as np
 from lading._core.formats.jsonl.array import Scanner
 from lading.errors import DataError
 
-__all__ = ["Members", "is_rows", "members_of", "one_object_error"]
+__all__ = ["ObjectMembers", "is_rows", "members_of", "one_object_error"]
 
 _LIST = b"["
 _KINDS = {b"{": "objects", _LIST: "lists", b'"': "texts"}
@@ -36,7 +36,7 @@ _COCO_ROWS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class ObjectMembers:
     """The members of a JSON object.
 
     Attributes:
@@ -61,7 +61,7 @@ class Members:
         return len(self.kinds) > _KEYED and len(kinds) == 1 and not kinds.isdisjoint(_KINDS)
 
 
-def members_of(pieces: Iterable[bytes], most_bytes: int) -> Members:
+def members_of(pieces: Iterable[bytes], most_bytes: int) -> ObjectMembers:
     """Return the members of the JSON object that a text begins with. Reads at most some more bytes than given."""
     scanner, kinds, objects = Scanner(0), dict[str, bytes](), dict[str, int]()
     name, before, size = "", b"", 0
@@ -78,7 +78,7 @@ def members_of(pieces: Iterable[bytes], most_bytes: int) -> Members:
         before, size = (before + piece[-_NAME_BYTES:])[-_NAME_BYTES:], size + len(piece)
         if size > most_bytes or len(kinds) >= _MOST_MEMBERS:
             break
-    return Members(kinds, objects, scanner.depth == 0 and len(kinds) < _MOST_MEMBERS)
+    return ObjectMembers(kinds, objects, scanner.depth == 0 and len(kinds) < _MOST_MEMBERS)
 
 
 def _name(text: bytes) -> str:
@@ -88,12 +88,12 @@ def _name(text: bytes) -> str:
     return ""
 
 
-def is_rows(members: Members) -> bool:
+def is_rows(members: ObjectMembers) -> bool:
     """Return whether the rows of a file are inside its object."""
     return bool(members.lists) or members.is_keyed
 
 
-def one_object_error(members: Members, path: str, target: str) -> DataError:
+def one_object_error(members: ObjectMembers, path: str, target: str) -> DataError:
     """Return the error for a file of one object.
 
     Args:
@@ -128,7 +128,7 @@ def one_object_error(members: Members, path: str, target: str) -> DataError:
     return DataError(what, file=path, expected="an array of objects, or an object a line", found=found, advice=advice)
 
 
-def _least(count: int, members: Members) -> str:
+def _least(count: int, members: ObjectMembers) -> str:
     return f"{count:,}" if members.is_whole else f"at least {count:,}"
 
 

@@ -24,12 +24,12 @@ from lading._core.features.stored_values import rows_schema
 from lading._core.formats.base import DEFAULT_SCAN, Recovered, Scan, ShardReader
 from lading._core.formats.jsonl.array import array_blocks, begins_array, elements
 from lading._core.formats.jsonl.base64_values import from_base64, holds_base64
-from lading._core.formats.jsonl.one_object import Members, is_rows, members_of, one_object_error
+from lading._core.formats.jsonl.one_object import ObjectMembers, is_rows, members_of, one_object_error
 from lading._core.formats.stored_types import with_stored_types
 from lading._core.formats.text_lines import (
     BOM,
     MAX_TOLD,
-    Block,
+    LineBlock,
     TextFile,
     changed,
     laid_end_to_end,
@@ -422,7 +422,7 @@ class JsonlReader(ShardReader):
         touched = np.unique(unit)
         ranges = zip(index["offset"][touched].tolist(), index["length"][touched].tolist(), strict=True)
         for number, data in zip(touched.tolist(), self._file.read_each(list(ranges)), strict=True):
-            lines = self._lines(Block(data, int(index["offset"][number]), int(index["first_line"][number])))
+            lines = self._lines(LineBlock(data, int(index["offset"][number]), int(index["first_line"][number])))
             if len(lines.texts) != index["num_rows"][number]:
                 raise changed(self._file.path, int(index["offset"][number]), f"{index['num_rows'][number]} rows",
                               f"{len(lines.texts)} rows")  # fmt: skip
@@ -471,7 +471,7 @@ class JsonlReader(ShardReader):
             yield lines, self._rows(lines)
         self.counts = found
 
-    def _file_blocks(self) -> Iterator[Block]:
+    def _file_blocks(self) -> Iterator[LineBlock]:
         """Yield all lines, or all elements of an array, some MiB at a time. Finds out which of both the file holds."""
         pieces, first = self._file.pieces(), b""
         for piece in pieces:
@@ -485,7 +485,7 @@ class JsonlReader(ShardReader):
         blocks = line_blocks(rest, self._file.path, limits)
         return self._unless_one_object(blocks) if is_json_name(self._file.path) else blocks
 
-    def _unless_one_object(self, blocks: Iterator[Block]) -> Iterator[Block]:
+    def _unless_one_object(self, blocks: Iterator[LineBlock]) -> Iterator[LineBlock]:
         """Yield blocks. Raises DataError where the first line is too long since all rows are in its object."""
         block = None
         try:
@@ -497,7 +497,7 @@ class JsonlReader(ShardReader):
                 raise one_object_error(members, self._file.path, _other_name(self._file.path)) from None
             raise
 
-    def _members(self, text: bytes | None) -> Members:
+    def _members(self, text: bytes | None) -> ObjectMembers:
         """Return the members of the object that a text is; without a text, that the file begins with."""
         pieces = self._file.pieces() if text is None else [text]
         return members_of(pieces, self._file.source.limits.line_bytes)
@@ -508,7 +508,7 @@ class JsonlReader(ShardReader):
             found="the end of the file", advice="Copy the file again.",
         )  # fmt: skip
 
-    def _refuse_one_object(self, block: Block, lines: _Lines) -> None:
+    def _refuse_one_object(self, block: LineBlock, lines: _Lines) -> None:
         """Raise DataError for a `.json` file that is one object over several lines, or one with the rows inside.
 
         An object in one line is a row, unless it holds a list of objects, or very many members of one kind.
@@ -525,7 +525,7 @@ class JsonlReader(ShardReader):
                 return
         raise one_object_error(members or self._members(None), path, _other_name(path))
 
-    def _lines(self, block: Block) -> _Lines:
+    def _lines(self, block: LineBlock) -> _Lines:
         """Return the lines of a block that are not blank, or the elements of an array."""
         data, limits = block.data, self._file.source.limits
         if self._is_array:

@@ -24,7 +24,7 @@ from lading._core.codecs import new_hash, pack_snappy
 from lading._core.formats.base import ShardFacts
 from lading._core.formats.mds.index import (
     INDEX_NAME,
-    Column,
+    MDSColumn,
     meta_name,
     parse_config,
     read_mds_index,
@@ -134,7 +134,7 @@ def _check_hash(name: object) -> None:
 
 def columns_as(
     schema: pa.Schema, options: WriteOptions, natural: Callable[[pa.Field], str]
-) -> list[tuple[pa.Field, Column]]:
+) -> list[tuple[pa.Field, MDSColumn]]:
     """Return fields and columns of a shard of these rows, sorted by name.
 
     Args:

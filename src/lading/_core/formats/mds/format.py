@@ -40,8 +40,8 @@ from lading._core.formats.mds.index import (
     COMPRESSIONS,
     INDEX_NAME,
     KINDS,
-    Entry,
     EntryFile,
+    MDSEntry,
     list_mds,
     parse_entry,
     read_mds_index,
@@ -56,8 +56,8 @@ from lading.limits import DEFAULT_LIMITS, Limits
 
 __all__ = [
     "FORMAT",
-    "Entry",
     "EntryFile",
+    "MDSEntry",
     "MdsFormat",
     "MdsReader",
     "MdsWriter",

@@ -35,10 +35,10 @@ __all__ = [
     "META",
     "NUMBERS",
     "SEPARATORS",
-    "Column",
     "Config",
-    "Entry",
     "EntryFile",
+    "MDSColumn",
+    "MDSEntry",
     "list_mds",
     "meta_name",
     "parse_config",
@@ -80,7 +80,7 @@ _OF_TEXT = ("str", "int", "float")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MDSColumn:
     """A column of a shard.
 
     Attributes:
@@ -106,7 +106,7 @@ class Config:
     """
 
     format: str
-    columns: tuple[Column, ...]
+    columns: tuple[MDSColumn, ...]
     newline: str = "\n"
     separator: str = ","
 
@@ -121,7 +121,7 @@ class EntryFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MDSEntry:
     """The entry of a shard in an index.
 
     Attributes:
@@ -277,7 +277,7 @@ def _file(entry: Mapping[str, Any], key: str) -> EntryFile:
     return EntryFile(plain, size, hashes)
 
 
-def parse_entry(text: str, limits: Limits = DEFAULT_LIMITS) -> Entry:
+def parse_entry(text: str, limits: Limits = DEFAULT_LIMITS) -> MDSEntry:
     """Parse an entry of `list_mds`. Raises DataError, naming the column, for invalid columns."""
     try:
         entry = orjson.loads(text)
@@ -287,7 +287,7 @@ def parse_entry(text: str, limits: Limits = DEFAULT_LIMITS) -> Entry:
         raise DataError("the entry of a shard cannot be read", found=type(entry).__name__)
     raw, packed, meta, samples = _files_and_count(entry)
     packed_meta = _file(entry, "zip_meta") if packed and meta else None
-    return Entry(parse_config(entry, limits=limits), samples, _compression(entry), raw, packed, meta, packed_meta)
+    return MDSEntry(parse_config(entry, limits=limits), samples, _compression(entry), raw, packed, meta, packed_meta)
 
 
 def tells_columns(header: Mapping[str, Any]) -> bool:
@@ -329,7 +329,7 @@ def parse_config(header: Mapping[str, Any], *, natural: bool = False, limits: Li
     return Config(str(kind), columns, newline, separator)
 
 
-def _column(kind: str, name: Any, encoding: Any, size: Any) -> Column:
+def _column(kind: str, name: Any, encoding: Any, size: Any) -> MDSColumn:
     if not isinstance(name, str) or not isinstance(encoding, str):
         raise DataError("a column's name and encoding are texts", found=repr((name, encoding))[:80])
     known = encoding in _OF_TEXT if kind != "mds" else encoding in (*NUMBERS, *_VARIABLE) or is_encoding(encoding)
@@ -338,7 +338,7 @@ def _column(kind: str, name: Any, encoding: Any, size: Any) -> Column:
     expected = _natural_size(encoding) if kind == "mds" else None
     if size != expected or isinstance(size, bool):
         raise DataError("a size that is not the encoding's", column=name, expected=expected, found=repr(size)[:40])
-    return Column(name, encoding, expected)
+    return MDSColumn(name, encoding, expected)
 
 
 def _natural_size(encoding: str) -> int | None:

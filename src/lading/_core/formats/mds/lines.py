@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lading._core.arrow import json_text
 from lading._core.features.types import Text, with_feature
 from lading._core.formats.mds.index import Config
-from lading._core.formats.mds.samples import Part, text_column
+from lading._core.formats.mds.samples import StoredSamples, text_column
 from lading._core.formats.text_lines import body
 from lading._core.storage.base import Buffer
 from lading.errors import CorruptShard, DataError, DuplicateField, errors_at
@@ -58,7 +58,7 @@ class LineLayout:
 
     def decode(self, data: bytes, *, allow_pickle: bool) -> dict[str, Any]:
         """Return one sample as Python values."""
-        part = Part(pa.py_buffer(data), np.array([0]), np.array([len(data)]), np.array([0]))
+        part = StoredSamples(pa.py_buffer(data), np.array([0]), np.array([len(data)]), np.array([0]))
         try:
             arrays = self.arrays(part, self._fields)
         except DataError as error:
@@ -66,7 +66,7 @@ class LineLayout:
             raise
         return {field.name: column[0].as_py() for field, column in zip(self._fields, arrays, strict=True)}
 
-    def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
+    def arrays(self, part: StoredSamples, fields: Sequence[pa.Field]) -> list[pa.Array]:
         """Return columns of samples. Raises CorruptShard, naming row and column, for an invalid line."""
         newline = self._config.newline.encode()
         lines = text_column(part, _LINE, part.start, part.stop - part.start)
@@ -79,10 +79,10 @@ class LineLayout:
             self._of_json(part, lines, fields) if self._config.format == "json" else self._of_cells(part, lines, fields)
         )
 
-    def _fail(self, part: Part, row: int, message: str, **more: Any) -> None:
+    def _fail(self, part: StoredSamples, row: int, message: str, **more: Any) -> None:
         raise CorruptShard(message, row=int(part.rows[row]), offset=int(part.start[row]), **more)
 
-    def _of_json(self, part: Part, lines: pa.Array, fields: Sequence[pa.Field]) -> list[pa.Array]:
+    def _of_json(self, part: StoredSamples, lines: pa.Array, fields: Sequence[pa.Field]) -> list[pa.Array]:
         texts = lines.view(pa.large_binary()).to_pylist()
         samples = json_text.loads_plain(texts)
         if samples is None:
@@ -103,7 +103,7 @@ class LineLayout:
                                  expected="each name once", found=ascii(name)[:80])  # fmt: skip
         return [self._json_column(part, samples, field) for field in fields]
 
-    def _json_column(self, part: Part, samples: list[dict[str, Any]], field: pa.Field) -> pa.Array:
+    def _json_column(self, part: StoredSamples, samples: list[dict[str, Any]], field: pa.Field) -> pa.Array:
         kind = _KINDS[self._encoding[field.name]]
         values = [sample.get(field.name) for sample in samples]
         for row, value in enumerate(values):
@@ -112,7 +112,7 @@ class LineLayout:
                            expected=self._encoding[field.name], found=repr(value)[:80])  # fmt: skip
         return self._column(part, values, field)
 
-    def _of_cells(self, part: Part, lines: pa.Array, fields: Sequence[pa.Field]) -> list[pa.Array]:
+    def _of_cells(self, part: StoredSamples, lines: pa.Array, fields: Sequence[pa.Field]) -> list[pa.Array]:
         count = len(self._config.columns)
         cells = pc.split_pattern(lines, self._config.separator)
         found = pc.list_value_length(cells).to_numpy()
@@ -128,7 +128,7 @@ class LineLayout:
         at = np.arange(len(lines)) * count
         return [self._cell_column(part, values.take(pa.array(at + order.index(field.name))), field) for field in fields]
 
-    def _cell_column(self, part: Part, values: pa.Array, field: pa.Field) -> pa.Array:
+    def _cell_column(self, part: StoredSamples, values: pa.Array, field: pa.Field) -> pa.Array:
         """Return cells as the peer reads them, which is Python's way; Arrow is faster with most of them."""
         read = _READ.get(self._encoding[field.name])
         if read is None:
@@ -148,7 +148,7 @@ class LineLayout:
                            found=repr(text)[:80])  # fmt: skip
         return self._column(part, found, field)
 
-    def _column(self, part: Part, values: list[Any], field: pa.Field) -> pa.Array:
+    def _column(self, part: StoredSamples, values: list[Any], field: pa.Field) -> pa.Array:
         """Return Python values as a column. Raises DataError, naming row and column, for values that it cannot hold."""
         try:
             return pa.array(values, field.type)

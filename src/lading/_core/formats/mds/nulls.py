@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from lading._core.arrow.byte_ranges import ByteRanges, ChunkedRanges
 from lading._core.arrow.views import filled, join, present, with_gaps
 from lading._core.features.mds_values import parse_array
-from lading._core.formats.mds.index import NUMBERS, Column
+from lading._core.formats.mds.index import NUMBERS, MDSColumn
 from lading.errors import Unrepresentable, UsageError
 
 __all__ = [
@@ -71,7 +71,7 @@ def check_nulls(nulls: object) -> None:
         )
 
 
-def marks_of(columns: Sequence[Column]) -> dict[str, str]:
+def marks_of(columns: Sequence[MDSColumn]) -> dict[str, str]:
     """Return the mask columns of a shard: the name of each column with nulls, and of its mask."""
     names = {column.name for column in columns}
     return {
@@ -103,7 +103,7 @@ def marked_columns(schema: pa.Schema, nulls: str | Sequence[str]) -> list[str]:
     return list(dict.fromkeys(nulls))
 
 
-def nothing_of(column: Column) -> bytes:
+def nothing_of(column: MDSColumn) -> bytes:
     """Return the placeholder of an encoding."""
     if column.size is not None:
         return bytes(column.size)
@@ -117,7 +117,7 @@ def nothing_of(column: Column) -> bytes:
 class Marks:
     """The columns of a shard being written that may hold nulls, by name."""
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, MDSColumn]
 
     def marks(self, given: Mapping[str, Values]) -> dict[str, pa.Array]:
         """Return the mask columns."""

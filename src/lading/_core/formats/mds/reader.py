@@ -28,8 +28,8 @@ from lading._core.formats.base import DEFAULT_SCAN, SampleReader, Scan, ShardFil
 from lading._core.formats.mds.index import (
     COMPRESSIONS,
     Config,
-    Entry,
     EntryFile,
+    MDSEntry,
     meta_name,
     parse_config,
     parse_entry,
@@ -37,7 +37,7 @@ from lading._core.formats.mds.index import (
 )
 from lading._core.formats.mds.lines import LineLayout, check_line_ends, first_line, line_ends
 from lading._core.formats.mds.nulls import marks_of
-from lading._core.formats.mds.samples import Part, SampleLayout
+from lading._core.formats.mds.samples import SampleLayout, StoredSamples
 from lading._core.formats.mds.stored_schema import given_field, in_type, is_rearranged, written_schema
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.range_reader import RangeReader
@@ -167,8 +167,8 @@ class MdsReader(SampleReader):
                 raise UsageError("a shard of a split format is opened by its index", advice="Open the index.json.")
             self._offset, self.config = self._walked(entry.config) if walked and entry else self._begin(entry)
             self._layout = self._laid_out()
-        if source.stretch is not None:
-            self._offset = self._offset[source.stretch.first_row : source.stretch.stop_row + 1]
+        if source.span is not None:
+            self._offset = self._offset[source.span.first_row : source.span.stop_row + 1]
         marks = marks_of(self.config.columns).values()
         self._names = [column.name for column in self.config.columns if column.name not in marks]
         self._written = pa.schema([])
@@ -190,7 +190,7 @@ class MdsReader(SampleReader):
             raise CorruptShard("the line of names is missing", offset=0)
         return place.astype(np.uint32), config
 
-    def _begin(self, entry: Entry | None) -> tuple[NDArray[np.int64], Config]:
+    def _begin(self, entry: MDSEntry | None) -> tuple[NDArray[np.int64], Config]:
         """Return the starts of samples, and the end of the last; and the shard's own header."""
         split = entry is not None and entry.raw_meta is not None
         head = _meta(self._source, entry, self._options) if split and entry is not None else self._body
@@ -212,7 +212,7 @@ class MdsReader(SampleReader):
             offset, text = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
         return head.path, 4 * (len(offset) + 1), text
 
-    def _sizes(self, entry: Entry | None, compression: str) -> tuple[int, int | None]:
+    def _sizes(self, entry: MDSEntry | None, compression: str) -> tuple[int, int | None]:
         """Return the bytes of the shard's files, uncompressed and compressed: from the index, else the actual ones."""
         if entry is None:
             packed = self._source.store.head(self._path).size_bytes if compression else None
@@ -374,7 +374,7 @@ class MdsReader(SampleReader):
             if self._body.mapped is not None:
                 self._body.mapped.release(int(part.start[0]), int(part.stop[-1]))
 
-    def _batch(self, part: Part, schema: pa.Schema) -> pa.RecordBatch:
+    def _batch(self, part: StoredSamples, schema: pa.Schema) -> pa.RecordBatch:
         with errors_at(file=self._path):
             stored = [self._stored(field) for field in schema]
             found = self._layout.arrays(part, stored)
@@ -389,27 +389,27 @@ class MdsReader(SampleReader):
         own = self._layout.field(field.name, refs=False, views=False)
         return field if is_ref(field.type) or pa.types.is_binary_view(field.type) else own
 
-    def _part(self, rows: NDArray[np.int64], schema: pa.Schema) -> Part:
+    def _part(self, rows: NDArray[np.int64], schema: pa.Schema) -> StoredSamples:
         """Return samples in place, or read from the store as far as these columns need it."""
         start, stop = self._offset[rows].astype(np.int64), self._offset[rows + 1].astype(np.int64)
         body = self._body
         if body.file is not None:
             body.file.check()
         if body.whole is not None:
-            return Part(body.whole, start, stop, rows)
+            return StoredSamples(body.whole, start, stop, rows)
         if body.file is not None:
             size = int((stop - start).sum())
             small = 0 < size < _READ_BYTES * len(rows)
             if not small or int(stop.max() - start.min()) != size:
-                return Part(body, start, stop, rows)
+                return StoredSamples(body, start, stop, rows)
             first = int(start.min())
             window = room_for(size)
             body.file.read_into([as_view(window)], first)
-            return Part(window, start, stop, rows, first)
+            return StoredSamples(window, start, stop, rows, first)
         if len(rows) and self._leaves_payload(schema):
-            return Part(body.within(int(start.min()), int(stop.max())), start, stop, rows)
+            return StoredSamples(body.within(int(start.min()), int(stop.max())), start, stop, rows)
         data, at = body.read_many(start, stop - start)
-        return Part(data, at, at + stop - start, rows)
+        return StoredSamples(data, at, at + stop - start, rows)
 
     def _leaves_payload(self, schema: pa.Schema) -> bool:
         """Return whether these are some columns of samples, and their bytes stay in the file."""
@@ -454,7 +454,7 @@ def _byte_ranges(source: ShardFile, path: str, compression: str, listed: EntryFi
         yield _opened(source, path, compression, _Listed(listed, None, ReadOptions(mmap=False))).whole
 
 
-def _check_header(path: str, samples: int, text: bytes, entry: Entry, limits: Limits) -> None:
+def _check_header(path: str, samples: int, text: bytes, entry: MDSEntry, limits: Limits) -> None:
     """Check a shard's header, or its `.meta`, against the index.
 
     Raises:
@@ -474,7 +474,7 @@ def _check_header(path: str, samples: int, text: bytes, entry: Entry, limits: Li
                               expected=_shown(entry.config), found=_shown(found))  # fmt: skip
 
 
-def _compression(path: str, entry: Entry | None) -> str:
+def _compression(path: str, entry: MDSEntry | None) -> str:
     """Return the compression of a shard's file: by its ending, and by the index, which may list both forms."""
     if entry is not None and posixpath.basename(path) == posixpath.basename(entry.raw.name):
         return ""
@@ -483,7 +483,7 @@ def _compression(path: str, entry: Entry | None) -> str:
     return COMPRESSIONS.get(posixpath.splitext(path)[1][1:], "")
 
 
-def _meta(source: ShardFile, entry: Entry, options: ReadOptions) -> RangeReader:
+def _meta(source: ShardFile, entry: MDSEntry, options: ReadOptions) -> RangeReader:
     """Return the `.meta` next to a split-format shard, or next to the file that this one replaces."""
     path, compression = source.place, _compression(source.place, entry)
     own, meta = (entry.packed, entry.packed_meta) if compression else (entry.raw, entry.raw_meta)

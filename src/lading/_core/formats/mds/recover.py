@@ -21,7 +21,7 @@ import orjson
 from numpy.typing import NDArray
 
 from lading._core.formats.base import Recovered, ShardFile
-from lading._core.formats.mds.index import Column, Entry, parse_config, parse_entry, tells_columns
+from lading._core.formats.mds.index import MDSColumn, MDSEntry, parse_config, parse_entry, tells_columns
 from lading._core.storage.base import MappedFile
 from lading.errors import CorruptShard, DataError, LadingError, errors_at
 from lading.limits import Limits
@@ -70,12 +70,12 @@ class _Head:
 
     count: int
     offset: NDArray[np.int64]
-    columns: Sequence[Column]
+    columns: Sequence[MDSColumn]
     json: bytes
     is_sound: bool
 
 
-def _read_head(data: NDArray[np.uint8], entry: Entry | None, limits: Limits) -> _Head:
+def _read_head(data: NDArray[np.uint8], entry: MDSEntry | None, limits: Limits) -> _Head:
     """Return the head, with the columns of the index if there is one.
 
     Raises:
@@ -96,7 +96,7 @@ def _read_head(data: NDArray[np.uint8], entry: Entry | None, limits: Limits) -> 
     return _Head(count, offset, columns, text, bool(text) and stated == count)
 
 
-def _json_at(data: NDArray[np.uint8], start: int, entry: Entry | None, limits: Limits) -> bytes:
+def _json_at(data: NDArray[np.uint8], start: int, entry: MDSEntry | None, limits: Limits) -> bytes:
     """Return the JSON of the columns that begins here; empty if it is damaged, or has other columns than the index."""
     text = data[start : start + _MAX_JSON_BYTES].tobytes()
     with suppress(ValueError, RecursionError, DataError, AttributeError):
@@ -119,7 +119,7 @@ class _Samples:
         count: number of samples.
     """
 
-    def __init__(self, data: NDArray[np.uint8], columns: Sequence[Column], count: int) -> None:
+    def __init__(self, data: NDArray[np.uint8], columns: Sequence[MDSColumn], count: int) -> None:
         self._data, self._count = data, count
         self._varying = sum(column.size is None for column in columns)
         self._fixed = sum(column.size or 0 for column in columns) + _NUMBER_BYTES * self._varying

@@ -36,13 +36,13 @@ from lading._core.features.types import (
     with_feature,
 )
 from lading._core.formats.local_values import local_values
-from lading._core.formats.mds.index import NUMBERS, Column
+from lading._core.formats.mds.index import NUMBERS, MDSColumn
 from lading._core.formats.mds.nulls import marks_of
 from lading._core.storage.base import MappedFile
 from lading._core.storage.range_reader import NEAR_BYTES, RangeReader
 from lading.errors import CorruptShard, DataError, LadingError, errors_at
 
-__all__ = ["TEXTS", "Part", "SampleLayout", "text_column"]
+__all__ = ["TEXTS", "SampleLayout", "StoredSamples", "text_column"]
 
 _CODES = {"i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q",
           "f2": "e", "f4": "f", "f8": "d"}  # fmt: skip
@@ -53,7 +53,7 @@ _FEATURES: dict[str, Feature] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StoredSamples:
     """Samples in memory, or in a file.
 
     Attributes:
@@ -84,7 +84,7 @@ class SampleLayout:
         columns: columns of the shard.
     """
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, columns: Sequence[MDSColumn]) -> None:
         self._columns = {column.name: i for i, column in enumerate(columns)}
         self._all = columns
         self._varying = [i for i, column in enumerate(columns) if column.size is None]
@@ -152,7 +152,9 @@ class SampleLayout:
             with errors_at(column=name):
                 sample[name] = None if sample[name] is None else restore(sample[name])
 
-    def slices(self, part: Part, names: Sequence[str], file: MappedFile, *, views: bool) -> dict[str, ColumnValues]:
+    def slices(
+        self, part: StoredSamples, names: Sequence[str], file: MappedFile, *, views: bool
+    ) -> dict[str, ColumnValues]:
         """Return numbers of samples, and the places of texts and bytes.
 
         Args:
@@ -176,7 +178,7 @@ class SampleLayout:
                 found[name] = local_values(file, shown, offset[i], length[i].astype(np.int64), valid)
         return found
 
-    def arrays(self, part: Part, fields: Sequence[pa.Field]) -> list[pa.Array]:
+    def arrays(self, part: StoredSamples, fields: Sequence[pa.Field]) -> list[pa.Array]:
         """Return columns of samples.
 
         Raises:
@@ -202,7 +204,7 @@ class SampleLayout:
                 arrays.append(found if pa.types.is_binary_view(field.type) else join(found))
         return arrays
 
-    def _valid(self, name: str, offset: list[NDArray[np.int64]], part: Part) -> NDArray[np.bool_] | None:
+    def _valid(self, name: str, offset: list[NDArray[np.int64]], part: StoredSamples) -> NDArray[np.bool_] | None:
         """Return which values of a column are not null; None if none can be null."""
         mark = self._marks.get(name)
         if mark is None:
@@ -211,7 +213,7 @@ class SampleLayout:
         _check_marks(mark, marks, part.rows)
         return np.asarray(marks == 0, np.bool_)
 
-    def _places(self, part: Part) -> tuple[list[NDArray[np.int64]], list[NDArray[np.uint32]]]:
+    def _places(self, part: StoredSamples) -> tuple[list[NDArray[np.int64]], list[NDArray[np.uint32]]]:
         """Return the places of the values of each column, and their sizes."""
         head = 4 * len(self._varying)
         short = np.flatnonzero(part.stop - part.start < head)
@@ -235,7 +237,7 @@ class SampleLayout:
         return offset, length
 
 
-def _numbers_at(part: Part, start: NDArray[np.int64], kind: type[np.generic], count: int) -> NDArray[Any]:
+def _numbers_at(part: StoredSamples, start: NDArray[np.int64], kind: type[np.generic], count: int) -> NDArray[Any]:
     """Return consecutive numbers from each of these places on."""
     dtype = np.dtype(kind).newbyteorder("<")
     found, start = part.find(start, np.full(len(start), dtype.itemsize * count))
@@ -276,7 +278,7 @@ def _check_marks(name: str, marks: NDArray[np.uint8], rows: NDArray[np.int64] | 
 
 
 def text_column(
-    part: Part,
+    part: StoredSamples,
     field: pa.Field,
     offset: NDArray[np.int64],
     length: NDArray[np.int64],

@@ -31,7 +31,7 @@ from lading._core.features.natural import extension_of
 from lading._core.features.types import Bytes, Encoded, Feature, Image, Json, Text, feature_of, with_feature
 from lading._core.formats.base import Ranges, ShardFacts, ShardWriter
 from lading._core.formats.mds.files import MAX_BYTES, OutFile, WriteOptions, columns_as, named
-from lading._core.formats.mds.index import NUMBERS, Column
+from lading._core.formats.mds.index import NUMBERS, MDSColumn
 from lading._core.formats.mds.nulls import NULLS, Marks, Values, marked_columns, refuse_gaps
 from lading._core.formats.mds.recode import (
     OF_LISTS,
@@ -57,7 +57,7 @@ _TRIAL_BYTES = 4 << 20
 """Bytes of small samples that are joined at once."""
 
 
-def columns_of(schema: pa.Schema, options: WriteOptions) -> list[Column]:
+def columns_of(schema: pa.Schema, options: WriteOptions) -> list[MDSColumn]:
     """Return the columns of a shard of these rows, sorted by name, including null masks.
 
     Raises:
@@ -151,7 +151,7 @@ def _axes_in_order(kind: pa.DataType) -> bool:
     return axes == sorted(axes)
 
 
-def _check_type(column: Column, kind: pa.DataType) -> None:
+def _check_type(column: MDSColumn, kind: pa.DataType) -> None:
     """Raise Unrepresentable for a type whose values do not match a requested encoding."""
     dtype = NUMBERS.get(column.encoding)
     if isinstance(kind, pa.FixedShapeTensorType):
@@ -181,7 +181,7 @@ def _holds_tensors(encoding: str, own: Feature) -> bool:
     return same_kind and shape in (None, own.array[1])
 
 
-def _fitting_advice(column: Column, kind: pa.DataType) -> str | None:
+def _fitting_advice(column: MDSColumn, kind: pa.DataType) -> str | None:
     if isinstance(kind, pa.FixedShapeTensorType):
         return f"Write arrays with {columns_option(column.name, 'ndarray')}." if _axes_in_order(kind) else None
     dtype = NUMBERS.get(column.encoding)
@@ -277,14 +277,14 @@ class MdsWriter(ShardWriter):
                 raise Unrepresentable("MDS cannot hold nulls", file=self._sink.path, column=name, row=row,
                                       advice="Mark nulls with --to-option nulls=mask.")  # fmt: skip
 
-    def _plain(self, column: Column, given: Values) -> Values:
+    def _plain(self, column: MDSColumn, given: Values) -> Values:
         """Return a column as bytes, none null. Raises as `_as_bytes`."""
         if isinstance(given, pa.DictionaryArray):  # dictionary entries may be null
             given = decoded(given)
         found = self._as_bytes(column, self._marks.without_nulls(column.name, given))
         return self._marks.as_bytes(column.name, found, given)
 
-    def _as_bytes(self, column: Column, given: Values) -> Values:
+    def _as_bytes(self, column: MDSColumn, given: Values) -> Values:
         """Return a column as bytes. Raises Unrepresentable for invalid UTF-8 in a text."""
         if isinstance(given, ChunkedRanges) or (isinstance(given, ByteRanges) and column.encoding not in TEXTS):
             return given
@@ -305,7 +305,7 @@ class MdsWriter(ShardWriter):
                 ) from None  # fmt: skip
         return _in_memory(column, given)
 
-    def _check_size(self, column: Column, length: NDArray[np.int64]) -> None:
+    def _check_size(self, column: MDSColumn, length: NDArray[np.int64]) -> None:
         """Raise Unrepresentable for a value whose size differs from its column's."""
         wrong = np.flatnonzero(length != column.size) if column.size is not None else length[:0]
         if len(wrong):
@@ -363,7 +363,7 @@ def _json_texts(column: pa.Array) -> pa.Array:
     return pa.array(texts, pa.large_string())
 
 
-def _in_memory(column: Column, given: pa.Array) -> pa.Array:
+def _in_memory(column: MDSColumn, given: pa.Array) -> pa.Array:
     """Return a column as bytes: numbers as they are in memory."""
     dtype = NUMBERS.get(column.encoding)
     if isinstance(given, pa.FixedShapeTensorArray):

@@ -31,7 +31,7 @@ from lading._core.formats.base import ShardFacts, ShardWriter
 from lading._core.formats.registry import get_format
 from lading._core.formats.text_lines import check_compression
 from lading._core.media.ahead import Pace, map_ahead
-from lading._core.media.writer import Packer, check_level
+from lading._core.media.writer import RecordPacker, check_level
 from lading._core.storage.base import Sink, extents_of
 from lading.errors import CorruptShard, SchemaMismatch, Unrepresentable, UsageError, errors_at
 
@@ -120,8 +120,8 @@ class MediaArchiveWriter(ShardWriter):
             if self._as_text and fmt.name == "jsonl":  # its options belong to JSON Lines alone
                 error.advice = _LINES_ADVICE
             raise
-        self._packer = Packer(options.compression_level, content_size=options.content_size, checksum=options.checksum,
-                              plain=False)  # fmt: skip
+        self._packer = RecordPacker(options.compression_level, content_size=options.content_size,
+                                    checksum=options.checksum, plain=False)  # fmt: skip
         self._pace: Pace[memoryview] = Pace(options.workers, ordered=True, weigh=len, group_weight=_GROUP_BYTES)
         self._name = posixpath.basename(self._archive.path)
         self._rows = self._archived = self._payload = 0

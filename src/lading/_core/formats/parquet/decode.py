@@ -15,14 +15,14 @@ from lading._core.arrow import views
 from lading._core.arrow.casts import with_referred_values
 from lading._core.arrow.text_checks import holds_text
 from lading._core.arrow.types import supported
-from lading._core.formats.parquet.footer import Chunk, Footer
+from lading._core.formats.parquet.footer import ColumnChunk, Footer
 from lading._core.formats.parquet.input import FOREIGN, Input, damage, damaged
 from lading._core.formats.parquet.int96 import COARSEST, FINEST, WideTimes, unit_of
 from lading._core.formats.parquet.pages import (
     SAFE_BYTES,
+    GroupSpan,
     Page,
     Pages,
-    Run,
     check_lists,
     decoded_sizes,
     first_risk,
@@ -35,7 +35,7 @@ from lading._core.formats.parquet.payload import PayloadPages, payload_pages
 from lading._core.formats.parquet.schema import values_of_leaves, with_leaves
 from lading.errors import CorruptShard, LadingError
 
-__all__ = ["STEP_BYTES", "STEP_ROWS", "Decoder", "cut"]
+__all__ = ["STEP_BYTES", "STEP_ROWS", "RowGroupDecoder", "cut"]
 
 STEP_BYTES = 8 << 20
 """Approximate bytes decoded in one step; larger steps are slower."""
@@ -52,7 +52,7 @@ _LARGE_PAGE_BYTES = 16 << 20
 _STEPS_BETWEEN_RELEASES = 8
 
 
-class Decoder:
+class RowGroupDecoder:
     """Decode columns of row groups.
 
     Args:
@@ -84,11 +84,11 @@ class Decoder:
         self._apart = any(views.holds_dictionary(kind) and not pa.types.is_dictionary(kind) for kind in schema.types)
         return schema
 
-    def runs(self, groups: Sequence[int], leaves: Sequence[int], max_bytes: int) -> Iterator[Run]:
+    def runs(self, groups: Sequence[int], leaves: Sequence[int], max_bytes: int) -> Iterator[GroupSpan]:
         """Return what is decoded in one pass, each: a row group, or several small ones together."""
         footer = self._footer
         runs = (
-            Run((group,), int(footer.num_rows[group]), tuple(footer.chunk(group, leaf) for leaf in leaves))
+            GroupSpan((group,), int(footer.num_rows[group]), tuple(footer.chunk(group, leaf) for leaf in leaves))
             for group in groups
         )
         # A lower limit on pages than usual makes pages of smaller row groups checked too.
@@ -97,7 +97,7 @@ class Decoder:
         parts = ([run] for run in runs) if self._apart else (runs,)
         return chain.from_iterable(plan_runs(part, safe_bytes=safe_bytes, step_bytes=STEP_BYTES) for part in parts)
 
-    def payload(self, run: Run, leaves: Sequence[int]) -> dict[int, PayloadPages]:
+    def payload(self, run: GroupSpan, leaves: Sequence[int]) -> dict[int, PayloadPages]:
         """Return those of these columns whose values can be views of their pages.
 
         Raises:
@@ -107,7 +107,7 @@ class Decoder:
         return {leaf: pages for leaf, pages in found.items() if pages is not None}
 
     def decode(
-        self, run: Run, max_rows: int, max_bytes: int, payload: Mapping[int, PayloadPages]
+        self, run: GroupSpan, max_rows: int, max_bytes: int, payload: Mapping[int, PayloadPages]
     ) -> Iterator[tuple[pa.RecordBatch, dict[int, pa.Array]]]:
         """Yield the rows of a run in order, step by step: columns as in the file, and those of `payload` by leaf.
 
@@ -152,7 +152,7 @@ class Decoder:
             yield batch, {leaf: taken.take(batch.num_rows) for leaf, taken in payload.items()}
         self._file.release(ranges)
 
-    def _open(self, chunks: Sequence[Chunk] = (), **options: Any) -> pq.ParquetReader:
+    def _open(self, chunks: Sequence[ColumnChunk] = (), **options: Any) -> pq.ParquetReader:
         """Return a new reader for each pass (4 µs), because the rows of a step are a property of the whole reader.
 
         Small chunks are read completely: if a page header claims gigabytes that do not exist, pyarrow's buffered
@@ -172,7 +172,7 @@ class Decoder:
         )
         return reader
 
-    def _wide_times(self, run: Run) -> WideTimes | None:
+    def _wide_times(self, run: GroupSpan) -> WideTimes | None:
         leaves = [leaf for leaf in run.leaves if leaf in self._wide]
         if not leaves:
             return None
@@ -180,7 +180,7 @@ class Decoder:
         readers = {unit: self._open(run.chunks, coerce_int96_timestamp_unit=unit) for unit in units}
         return WideTimes(readers, self._wide_unit, run, leaves, self._file.path)
 
-    def _next(self, steps: Iterator[pa.RecordBatch], run: Run, done: int) -> pa.RecordBatch:
+    def _next(self, steps: Iterator[pa.RecordBatch], run: GroupSpan, done: int) -> pa.RecordBatch:
         self._file.check()
         try:
             batch = next(steps, None)
@@ -206,7 +206,7 @@ class Decoder:
                 column.validate(full=True)
         return batch
 
-    def _blamed(self, run: Run, error: Exception) -> LadingError:
+    def _blamed(self, run: GroupSpan, error: Exception) -> LadingError:
         """Return the error of the first column chunk of a run that cannot be decoded by itself."""
         for chunk in run.chunks:
             place, rows = f"row group {chunk.group}", 0
@@ -225,7 +225,7 @@ class Decoder:
             f"{place}: fewer rows than the footer says", file=self._file.path, expected=expected, found=found
         )
 
-    def _dictionary_value_bytes(self, chunk: Chunk, page: Page) -> int:
+    def _dictionary_value_bytes(self, chunk: ColumnChunk, page: Page) -> int:
         """Return the bytes of the largest value of a dictionary, or an estimate between it and the average.
 
         To find the largest, the dictionary is decoded once more. For a dictionary of large values, such as the images

@@ -17,7 +17,7 @@ from lading._core.formats.parquet.delta_types import fitted, names_in_file, tabl
 from lading._core.formats.parquet.footer import Footer
 from lading._core.formats.parquet.input import Input
 from lading._core.formats.parquet.options import ReadOptions
-from lading._core.formats.parquet.pages import Run
+from lading._core.formats.parquet.pages import GroupSpan
 from lading._core.formats.parquet.reader import ParquetReader
 from lading.errors import UsageError, errors_at
 
@@ -44,7 +44,7 @@ class DeltaReader(ParquetReader):
             raise UsageError("filter and row_groups are options of plain Parquet files", file=file.path,
                              found="a file of a Delta Lake table", advice="Choose rows with --where.")  # fmt: skip
         # No row filter: the file may have other names of columns.
-        super().__init__(source, footer, options, None, file.stretch)
+        super().__init__(source, footer, options, None, file.span)
         told = orjson.loads(file.entry)
         self._shard, self._vector, self._log = file, told.get("vector"), told["log"]
         columns = table_schema(told["fields"], told["mode"])
@@ -117,7 +117,7 @@ class DeltaReader(ParquetReader):
             fields.append(field.with_type(column.type))
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)) if fields else batch.select([])
 
-    def _kept(self, run: Run) -> NDArray[np.bool_] | None:
+    def _kept(self, run: GroupSpan) -> NDArray[np.bool_] | None:
         """For each row of a run, whether it is not deleted; None for all rows."""
         first = int(self._footer.num_rows[: run.groups[0]].sum())
         count = sum(map(self._rows_of, run.groups))

@@ -21,9 +21,9 @@ from lading.errors import CorruptShard, DataError, LadingError
 __all__ = [
     "MAGIC",
     "MAGIC_ENCRYPTED",
-    "Chunk",
-    "Column",
+    "ColumnChunk",
     "Footer",
+    "LeafColumn",
     "chunk_facts",
     "count_errors",
     "decoded_bytes",
@@ -60,7 +60,7 @@ _MAX_TOLD = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ColumnChunk:
     """A column chunk.
 
     Attributes:
@@ -74,7 +74,7 @@ class Chunk:
         nbytes: approximate decoded size, if no dictionary value repeats and no null is of a fixed list in others.
         flat: whether each row has one value.
         repeats: whether it has values of any length that may be stored once for many: by a dictionary, or as prefixes.
-        value_bytes: as in `Column`; so are `row_values` and `null_values`.
+        value_bytes: as in `LeafColumn`; so are `row_values` and `null_values`.
         kind: Parquet's physical type.
         max_level: how many of its levels may be null.
         codec: number of its compression.
@@ -104,7 +104,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class LeafColumn:
     """A leaf of a file's schema.
 
     Attributes:
@@ -142,19 +142,19 @@ class Footer:
     """
 
     metadata: pq.FileMetaData
-    columns: Sequence[Column]
+    columns: Sequence[LeafColumn]
     num_rows: NDArray[np.int64]
     chunks: NDArray[np.int64]
     start: int
     length: int
     encrypted: frozenset[int] = frozenset()
 
-    def chunk(self, group: int, leaf: int) -> Chunk:
+    def chunk(self, group: int, leaf: int) -> ColumnChunk:
         """Return a column chunk."""
         column = self.columns[leaf]
         start, packed, unpacked, values, repeats, codec = self.chunks[group, leaf].tolist()
         num_rows = int(self.num_rows[group])
-        return Chunk(
+        return ColumnChunk(
             group=group,
             leaf=leaf,
             column=column.path,
@@ -214,7 +214,7 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
             raise file.limits.exceeded("table_columns", "too many columns", file=file.path, found=found)
         leaves = [schema.column(i) for i in range(len(schema))]
         columns = [
-            Column(
+            LeafColumn(
                 leaf.path,
                 leaf.physical_type,
                 leaf.max_repetition_level == 0,

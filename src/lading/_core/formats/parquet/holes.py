@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lading._core.formats.parquet.footer import Chunk, Footer
+from lading._core.formats.parquet.footer import ColumnChunk, Footer
 from lading._core.formats.parquet.input import Input
 from lading._core.formats.parquet.thrift import structs_of_list
 
@@ -63,7 +63,7 @@ class OffsetIndexes:
             [(chunk.get(_INDEX_OFFSET), chunk.get(_INDEX_LENGTH)) for chunk in group[_COLUMNS]] for group in groups
         ]
 
-    def pages(self, chunks: Sequence[Chunk]) -> list[NDArray[np.int64] | None]:
+    def pages(self, chunks: Sequence[ColumnChunk]) -> list[NDArray[np.int64] | None]:
         """Return start, end and first row of each data page of these chunks; None without a sound offset index."""
         places = [self._place(chunk) for chunk in chunks]
         self._file.expect([place for place in places if place is not None])
@@ -71,14 +71,14 @@ class OffsetIndexes:
             None if place is None else self._pages(chunk, place) for chunk, place in zip(chunks, places, strict=True)
         ]
 
-    def _place(self, chunk: Chunk) -> tuple[int, int] | None:
+    def _place(self, chunk: ColumnChunk) -> tuple[int, int] | None:
         offset, length = self._places[chunk.group][chunk.leaf]
         if not isinstance(offset, int) or not isinstance(length, int):
             return None
         inside = 0 < offset <= offset + length <= self._file.size_bytes
         return (offset, offset + length) if inside and 0 < length <= self._file.limits.footer_bytes else None
 
-    def _pages(self, chunk: Chunk, place: tuple[int, int]) -> NDArray[np.int64] | None:
+    def _pages(self, chunk: ColumnChunk, place: tuple[int, int]) -> NDArray[np.int64] | None:
         try:
             found = structs_of_list(self._file.read_at(place[0], place[1] - place[0]), _LOCATIONS)
             listed = [(page[_PAGE_OFFSET], page[_PAGE_SIZE], page[_FIRST_ROW]) for page in found]
@@ -93,7 +93,7 @@ class OffsetIndexes:
 
 
 def find_holes(
-    indexes: OffsetIndexes, chunks: Sequence[Chunk], wanted: Sequence[NDArray[np.bool_]], min_bytes: int
+    indexes: OffsetIndexes, chunks: Sequence[ColumnChunk], wanted: Sequence[NDArray[np.bool_]], min_bytes: int
 ) -> list[Hole]:
     """Return the parts of column chunks that need not be read.
 
@@ -104,7 +104,7 @@ def find_holes(
         min_bytes: bytes of neighbouring pages that are worth a hole.
     """
     holes: list[Hole] = []
-    some: list[tuple[Chunk, NDArray[np.bool_]]] = []
+    some: list[tuple[ColumnChunk, NDArray[np.bool_]]] = []
     for chunk, rows in zip(chunks, wanted, strict=True):
         if not may_have_holes(chunk) or chunk.stop - chunk.start < min_bytes or rows.all():
             continue
@@ -118,13 +118,13 @@ def find_holes(
     return sorted(holes, key=lambda hole: hole.start)
 
 
-def may_have_holes(chunk: Chunk) -> bool:
+def may_have_holes(chunk: ColumnChunk) -> bool:
     """Return whether pages of a chunk may be left out: its values are large, and one a row."""
     large = chunk.nbytes >= _MIN_VALUE_BYTES * chunk.num_values
     return large and chunk.flat and chunk.kind == "BYTE_ARRAY" and chunk.num_values == chunk.num_rows > 0
 
 
-def _whole(chunk: Chunk) -> Iterator[Hole]:
+def _whole(chunk: ColumnChunk) -> Iterator[Hole]:
     """Yield the hole of a whole chunk: all its values in a small page, then a page without values, never read."""
     size = _STAND_IN_BYTES + (0 if chunk.max_level else _LENGTH_BYTES * chunk.num_rows)
     if chunk.stop - chunk.start >= size + _STAND_IN_BYTES:
@@ -135,7 +135,7 @@ def _whole(chunk: Chunk) -> Iterator[Hole]:
             yield Hole(chunk.start + size, chunk.stop, last)
 
 
-def _of_pages(chunk: Chunk, rows: NDArray[np.bool_], pages: NDArray[np.int64], min_bytes: int) -> Iterable[Hole]:
+def _of_pages(chunk: ColumnChunk, rows: NDArray[np.bool_], pages: NDArray[np.int64], min_bytes: int) -> Iterable[Hole]:
     """Yield holes for runs of neighbouring pages without a wanted row."""
     starts, stops, first = pages.tolist()
     counts = np.diff(np.append(pages[2], chunk.num_rows)).tolist()
@@ -155,7 +155,7 @@ def _of_pages(chunk: Chunk, rows: NDArray[np.bool_], pages: NDArray[np.int64], m
         run = []
 
 
-def _page_of_nulls(chunk: Chunk, count: int, size: int) -> bytes | None:
+def _page_of_nulls(chunk: ColumnChunk, count: int, size: int) -> bytes | None:
     """Return the beginning of a page of so many bytes whose values are null, or empty texts; None if it cannot be."""
     levels = _varint(count << 1) + b"\0" if chunk.max_level and count else b""
     nulls, body = (count, levels) if chunk.max_level else (0, b"")

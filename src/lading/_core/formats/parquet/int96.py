@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lading._core.arrow.casts import rebuilt
 from lading._core.arrow.views import child_fields
 from lading._core.formats.parquet.columns import leaf_arrays
-from lading._core.formats.parquet.pages import Run
+from lading._core.formats.parquet.pages import GroupSpan
 from lading._core.formats.parquet.schema import arrow_types_in
 from lading._core.spelling import names_value
 from lading.errors import Unrepresentable
@@ -65,7 +65,7 @@ class WideTimes:
     """
 
     def __init__(
-        self, readers: Mapping[str, pq.ParquetReader], unit: str, run: Run, leaves: Sequence[int], path: str
+        self, readers: Mapping[str, pq.ParquetReader], unit: str, run: GroupSpan, leaves: Sequence[int], path: str
     ) -> None:
         self._readers, self._unit, self._run, self._leaves, self._path = readers, unit, run, leaves, path
         self._steps: dict[str, Iterator[pa.RecordBatch]] = {}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lading._core.formats.parquet.footer import Chunk, decoded_bytes
+from lading._core.formats.parquet.footer import ColumnChunk, decoded_bytes
 from lading._core.formats.parquet.input import Input
 from lading._core.formats.parquet.thrift import parse_struct
 from lading.errors import CorruptShard
@@ -23,9 +23,9 @@ __all__ = [
     "DICTIONARY",
     "PLAIN",
     "SAFE_BYTES",
+    "GroupSpan",
     "Page",
     "Pages",
-    "Run",
     "check_lists",
     "decoded_sizes",
     "first_risk",
@@ -63,7 +63,7 @@ _GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class GroupSpan:
     """Row groups that are decoded in one pass.
 
     Attributes:
@@ -75,10 +75,10 @@ class Run:
 
     groups: tuple[int, ...]
     num_rows: int
-    chunks: tuple[Chunk, ...]
-    watched: tuple[Chunk, ...] = ()
+    chunks: tuple[ColumnChunk, ...]
+    watched: tuple[ColumnChunk, ...] = ()
 
-    def without(self, leaves: Collection[int]) -> Run:
+    def without(self, leaves: Collection[int]) -> GroupSpan:
         """Return the run without some of its columns."""
         kept, watched = (tuple(c for c in of if c.leaf not in leaves) for of in (self.chunks, self.watched))
         return replace(self, chunks=kept, watched=watched)
@@ -120,9 +120,9 @@ class Page:
     start: int = -1
 
 
-def plan_runs(groups: Iterable[Run], *, safe_bytes: int, step_bytes: int) -> Iterator[Run]:
+def plan_runs(groups: Iterable[GroupSpan], *, safe_bytes: int, step_bytes: int) -> Iterator[GroupSpan]:
     """Return runs: small neighbours joined, and in large row groups the columns to watch. Empty ones are dropped."""
-    waiting: list[Run] = []
+    waiting: list[GroupSpan] = []
     size = most = 0
     for group in groups:
         if not group.num_rows:
@@ -143,12 +143,12 @@ def plan_runs(groups: Iterable[Run], *, safe_bytes: int, step_bytes: int) -> Ite
         yield _joined(waiting)
 
 
-def _joined(runs: Sequence[Run]) -> Run:
+def _joined(runs: Sequence[GroupSpan]) -> GroupSpan:
     groups = tuple(group for run in runs for group in run.groups)
-    return Run(groups, sum(run.num_rows for run in runs), tuple(chunk for run in runs for chunk in run.chunks))
+    return GroupSpan(groups, sum(run.num_rows for run in runs), tuple(chunk for run in runs for chunk in run.chunks))
 
 
-def mean_row_bytes(run: Run) -> float:
+def mean_row_bytes(run: GroupSpan) -> float:
     """Return the average bytes of a row, for the chunks that are not watched."""
     leaves = {chunk.leaf for chunk in run.watched}
     return sum(chunk.nbytes for chunk in run.chunks if chunk.leaf not in leaves) / max(run.num_rows, 1)
@@ -157,7 +157,7 @@ def mean_row_bytes(run: Run) -> float:
 def rows_of_step(mean_bytes: float, pages: Sequence[Pages], limit: int, risk: int) -> int:
     """Return how many rows to decode next, so that they take about `limit` bytes, and at most `risk`; at least one.
 
-    From the average size of a row, and for the watched chunks from the actual next pages, so that a stretch of large
+    From the average size of a row, and for the watched chunks from the actual next pages, so that a span of large
     rows among small ones is decoded in small steps.
     """
     rows = max(1, int(limit / max(mean_bytes, _LEAST_ROW_BYTES)))
@@ -237,7 +237,7 @@ class Pages:
 
 
 def decoded_sizes(
-    file: Input, chunk: Chunk, value_bytes: Callable[[Chunk, Page], int]
+    file: Input, chunk: ColumnChunk, value_bytes: Callable[[ColumnChunk, Page], int]
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield for `Pages` the decoded sizes of the pages of a chunk, from their headers, each read on demand.
 
@@ -263,7 +263,7 @@ def decoded_sizes(
             yield max(rows, 1), size, page.unpacked_bytes, most // max(rows, 1)
 
 
-def check_lists(file: Input, chunks: Iterable[Chunk]) -> None:
+def check_lists(file: Input, chunks: Iterable[ColumnChunk]) -> None:
     """Raise CorruptShard if pages of lists and the footer differ in their numbers of values.
 
     Nothing else shows the decoded size of a row of a list: a wrong number may mean gigabytes.
@@ -275,7 +275,7 @@ def check_lists(file: Input, chunks: Iterable[Chunk]) -> None:
                 raise _bad(file, chunk, chunk.start, f"{found} values in pages, {chunk.num_values} in the footer")
 
 
-def read_pages(file: Input, chunk: Chunk) -> Iterator[Page]:
+def read_pages(file: Input, chunk: ColumnChunk) -> Iterator[Page]:
     """Yield the pages of a chunk by their headers.
 
     Raises:
@@ -302,7 +302,7 @@ def read_pages(file: Input, chunk: Chunk) -> Iterator[Page]:
         at += length + page.packed_bytes
 
 
-def _parsed_header(file: Input, chunk: Chunk, at: int) -> tuple[dict[int, Any], int]:
+def _parsed_header(file: Input, chunk: ColumnChunk, at: int) -> tuple[dict[int, Any], int]:
     size = _HEADER_BYTES
     while True:
         data = file.read_at(at, min(size, chunk.stop - at))
@@ -340,5 +340,5 @@ def _integer(fields: dict[int, Any], number: int) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _bad(file: Input, chunk: Chunk, at: int, what: str) -> CorruptShard:
+def _bad(file: Input, chunk: ColumnChunk, at: int, what: str) -> CorruptShard:
     return CorruptShard(f"row group {chunk.group}: {what}", file=file.path, offset=at, column=chunk.column)

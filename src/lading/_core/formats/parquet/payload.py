@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arrow.views import from_ranges
-from lading._core.formats.parquet.footer import Chunk
+from lading._core.formats.parquet.footer import ColumnChunk
 from lading._core.formats.parquet.input import Input, damage
 from lading._core.formats.parquet.pages import DICTIONARY, PLAIN, Page, read_pages
 from lading._core.formats.parquet.thrift import parse_varint
@@ -48,7 +48,7 @@ class _Values:
     length: NDArray[np.int64]
 
 
-def payload_pages(file: Input, chunks: Sequence[Chunk]) -> PayloadPages | None:
+def payload_pages(file: Input, chunks: Sequence[ColumnChunk]) -> PayloadPages | None:
     """Return a column of consecutive row groups to be read as views; None if pyarrow must decode it.
 
     Supported are plain or dictionary pages (version 1) of large values, at most one level deep, uncompressed or
@@ -60,7 +60,7 @@ def payload_pages(file: Input, chunks: Sequence[Chunk]) -> PayloadPages | None:
     """
     if file.is_remote or not all(_may_be_taken(chunk) for chunk in chunks):
         return None
-    pages: list[tuple[Chunk, Page]] = []
+    pages: list[tuple[ColumnChunk, Page]] = []
     for chunk in chunks:
         found = _known_pages(file, chunk)
         if found is None:
@@ -69,13 +69,13 @@ def payload_pages(file: Input, chunks: Sequence[Chunk]) -> PayloadPages | None:
     return PayloadPages(file, pages)
 
 
-def _may_be_taken(chunk: Chunk) -> bool:
+def _may_be_taken(chunk: ColumnChunk) -> bool:
     large = chunk.stop - chunk.start >= _MIN_VALUE_BYTES * chunk.num_values
     whole = chunk.flat and chunk.num_values == chunk.num_rows > 0
     return large and whole and chunk.kind == "BYTE_ARRAY" and chunk.max_level <= 1 and chunk.codec in _CODECS
 
 
-def _known_pages(file: Input, chunk: Chunk) -> list[Page] | None:
+def _known_pages(file: Input, chunk: ColumnChunk) -> list[Page] | None:
     """Return the pages of a chunk, dictionary first; None if a page is of an unsupported kind."""
     pages: list[Page] = []
     left, may_refer = chunk.num_values, False
@@ -102,7 +102,7 @@ class PayloadPages:
         pages: the pages of all chunks, each with its chunk.
     """
 
-    def __init__(self, file: Input, pages: Sequence[tuple[Chunk, Page]]) -> None:
+    def __init__(self, file: Input, pages: Sequence[tuple[ColumnChunk, Page]]) -> None:
         self._file, self._all, self._pages = file, pages, iter(pages)
         self._dictionary: _Values | None = None
         self._left: pa.Array | None = None
@@ -145,7 +145,7 @@ class PayloadPages:
                 else:
                     return self._rows(data, chunk, page)
 
-    def _rows(self, data: pa.Buffer, chunk: Chunk, page: Page) -> pa.Array:
+    def _rows(self, data: pa.Buffer, chunk: ColumnChunk, page: Page) -> pa.Array:
         view, valid, at = memoryview(data).cast("B"), np.ones(page.num_values, np.bool_), 0
         if chunk.max_level:
             size = int.from_bytes(view[:_LENGTH_BYTES], "little")
@@ -161,7 +161,7 @@ class PayloadPages:
         return from_ranges(values.data, offset, length, valid)
 
 
-def _unpacked(file: Input, chunk: Chunk, page: Page) -> pa.Buffer:
+def _unpacked(file: Input, chunk: ColumnChunk, page: Page) -> pa.Buffer:
     """Return the bytes of a page; `unpacked_bytes` is its size."""
     body = file.buffer_at(page.start, page.packed_bytes)
     if page.checksum is not None and zlib.crc32(body) != page.checksum & 0xFFFFFFFF:

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from lading._core.arrow.views import is_bytes, join, reorder, take_rows
 from lading._core.features.huggingface import unwrapped, unwrapped_schema
 from lading._core.features.items import KEY, split_rows
-from lading._core.formats.base import DEFAULT_SCAN, RowFilter, Scan, ShardReader, Stretch, Units
-from lading._core.formats.parquet.decode import STEP_BYTES, STEP_ROWS, Decoder, cut
-from lading._core.formats.parquet.footer import Chunk, Footer
+from lading._core.formats.base import DEFAULT_SCAN, RowFilter, Scan, ShardReader, Span, Units
+from lading._core.formats.parquet.decode import STEP_BYTES, STEP_ROWS, RowGroupDecoder, cut
+from lading._core.formats.parquet.footer import ColumnChunk, Footer
 from lading._core.formats.parquet.holes import OffsetIndexes, find_holes, may_have_holes
 from lading._core.formats.parquet.input import KEPT_BYTES, Input, damage
 from lading._core.formats.parquet.options import ReadOptions
-from lading._core.formats.parquet.pages import Run
+from lading._core.formats.parquet.pages import GroupSpan
 from lading._core.formats.parquet.prune import columns_of, fitting, possible_groups
 from lading._core.formats.parquet.schema import given_schema, leaves_by_field, without_leaves
 from lading._core.formats.refused import Refusal, first_of_each, refuse_columns, unread_columns
@@ -58,7 +58,7 @@ class ParquetReader(ShardReader):
         footer: its footer.
         options: what to read, and how.
         row_filter: a condition on rows of a remote file. `batches` may give nulls for values of rows that fail.
-        stretch: the row groups to read; None for those of the options.
+        span: the row groups to read; None for those of the options.
     """
 
     kept_bytes = KEPT_BYTES
@@ -69,11 +69,11 @@ class ParquetReader(ShardReader):
         footer: Footer,
         options: ReadOptions,
         row_filter: RowFilter | None = None,
-        stretch: Stretch | None = None,
+        span: Span | None = None,
     ) -> None:
         self._file, self._footer, self._filter = file, footer, options.filter
         self._indexes: OffsetIndexes | None = None
-        self._decoder = Decoder(file, footer, pa.binary_view() if options.views else None, options.int96_unit)
+        self._decoder = RowGroupDecoder(file, footer, pa.binary_view() if options.views else None, options.int96_unit)
         natural = self._decoder.natural_schema()
         self._leaves = leaves_by_field(natural)
         asked = options.int96_unit
@@ -85,10 +85,10 @@ class ParquetReader(ShardReader):
             )
         self._refused = {**unread_columns(natural), **_with_empty_groups(natural), **self._encrypted()}
         self._groups = self._selected(options)
-        self._stretch = stretch
-        if stretch is not None:
+        self._span = span
+        if span is not None:
             ends = np.cumsum([self._rows_of(group) for group in self._groups])
-            first, last = np.searchsorted(ends, (stretch.first_row, stretch.stop_row - 1), "right").tolist()
+            first, last = np.searchsorted(ends, (span.first_row, span.stop_row - 1), "right").tolist()
             self._groups = self._groups[first : last + 1]
         self._ordinals: NDArray[np.int64] | None = None
         self._row_filter = row_filter if file.is_remote and options.filter is None else None
@@ -99,8 +99,8 @@ class ParquetReader(ShardReader):
 
     def num_rows(self) -> int:
         """Rows of the selected row groups, from the footer; with a filter, its columns are read once."""
-        if self._stretch is not None:
-            return self._stretch.num_rows
+        if self._span is not None:
+            return self._span.num_rows
         if self._filter is not None:
             return len(self._matching())
         return sum(map(self._rows_of, self._groups))
@@ -157,7 +157,7 @@ class ParquetReader(ShardReader):
         chosen = self._chosen(scan.columns)
         self._count_left_out()
         batches = self._batches(chosen, scan)
-        yield from batches if self._stretch is None else self._stretch.of(batches)
+        yield from batches if self._span is None else self._span.of(batches)
         self._file.leave_out([])
 
     def _batches(self, chosen: Sequence[int], scan: Scan) -> Iterator[pa.RecordBatch]:
@@ -261,7 +261,7 @@ class ParquetReader(ShardReader):
         return pa.schema([self._schema.field(i) for i in chosen], metadata=self._schema.metadata)
 
     def _decode(
-        self, run: Run, chosen: Sequence[int], max_rows: int, max_bytes: int, *, views: bool = False
+        self, run: GroupSpan, chosen: Sequence[int], max_rows: int, max_bytes: int, *, views: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a run; columns in the given order, in the types of `schema` except for views."""
         schema = self._subschema(chosen)
@@ -313,7 +313,7 @@ class ParquetReader(ShardReader):
                 if end == len(wanted):
                     return
 
-    def _kept(self, run: Run) -> NDArray[np.bool_] | None:
+    def _kept(self, run: GroupSpan) -> NDArray[np.bool_] | None:
         """For each row of a run, whether the filter keeps it; reads the filter's columns alone. None for all rows."""
         expression = self._filter
         if expression is None:
@@ -326,7 +326,7 @@ class ParquetReader(ShardReader):
                     parts.append(_mask(batch, expression))
         return np.concatenate(parts)
 
-    def _leave_out(self, run: Run) -> None:
+    def _leave_out(self, run: GroupSpan) -> None:
         """Leave out the pages of a run in which no row passes the row filter, until the next run."""
         if self._row_filter is None:
             return
@@ -345,7 +345,7 @@ class ParquetReader(ShardReader):
         of_group = dict(zip(run.groups, np.split(rows, np.cumsum(counts)[:-1]), strict=True))
         self._hide(rest, [of_group[chunk.group] for chunk in rest])
 
-    def _hide(self, chunks: Sequence[Chunk], wanted: Sequence[NDArray[np.bool_]]) -> None:
+    def _hide(self, chunks: Sequence[ColumnChunk], wanted: Sequence[NDArray[np.bool_]]) -> None:
         """Leave out the pages of chunks that have none of the wanted rows of their row groups."""
         if self._indexes is None:
             self._indexes = OffsetIndexes(self._file, self._footer)

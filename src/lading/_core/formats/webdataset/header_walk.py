@@ -14,7 +14,7 @@ from lading._core.arrow.references import make_refs, with_files
 from lading._core.arrow.views import from_ranges, join
 from lading._core.formats.webdataset.headers import BLOCK, Cursor, Headers, Sparse, Window, padded
 from lading._core.formats.webdataset.index import check_end, check_starts
-from lading._core.formats.webdataset.samples import ColumnMaker, Rows, Splitter, bounds_of, join_rows, to_batch
+from lading._core.formats.webdataset.samples import ColumnMaker, MemberRows, Splitter, bounds_of, join_rows, to_batch
 from lading._core.formats.webdataset.scan import scan
 from lading._core.formats.webdataset.sparse import filled
 from lading._core.formats.webdataset.walk import Stream, TarFile, Walk, end_counts, linked
@@ -32,7 +32,7 @@ _STREAM_BYTES = 8 << 20
 
 
 class Pass:
-    """A walk over all members of a tar, or of its stretch.
+    """A walk over all members of a tar, or of its span.
 
     Args:
         tar: the file.
@@ -67,10 +67,10 @@ class Pass:
         self.end, self.has_records = 0, False
         self._metadata = with_files(pa.schema([]), [tar.entry]).metadata
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[MemberRows]:
         """Yield the members that belong to samples, window by window; reads headers only."""
-        stretch = self._tar.source.stretch
-        start, stop = (0, None) if stretch is None else (stretch.start, None if stretch.is_last else stretch.stop)
+        span = self._tar.source.span
+        start, stop = (0, None) if span is None else (span.start, None if span.is_last else span.stop)
         with errors_at(file=self._tar.path):
             walk = Walk(self._tar, start, stop, links="other")
             for found in walk:
@@ -79,12 +79,12 @@ class Pass:
                     yield rows
             self._finish(walk.cursor)
 
-    def held_rows(self) -> list[Rows]:
+    def held_rows(self) -> list[MemberRows]:
         """Return all of `rows`, for callers that need them together.
 
         Raises LimitExceeded if keys exceed `tar_keys_bytes`.
         """
-        held, size, limits = list[Rows](), 0, self._tar.source.limits
+        held, size, limits = list[MemberRows](), 0, self._tar.source.limits
         with errors_at(file=self._tar.path):
             for rows in self.rows():
                 held.append(rows)
@@ -94,14 +94,14 @@ class Pass:
                     raise limits.exceeded("tar_keys_bytes", message, offset=int(rows.start[0]), found=size)
         return held
 
-    def part(self, start: int, stop: int | None) -> Rows:
+    def part(self, start: int, stop: int | None) -> MemberRows:
         """Yield the members of samples between two places of the tar, without updating the counts."""
         self.splitter.restart()
         with errors_at(file=self._tar.path):
             return join_rows([self.splitter.split(found) for found in Walk(self._tar, start, stop, links="other")])
 
     def batch(
-        self, rows: Rows, columns: Sequence[str] | None, make_column: ColumnMaker | None = None
+        self, rows: MemberRows, columns: Sequence[str] | None, make_column: ColumnMaker | None = None
     ) -> pa.RecordBatch:
         """Return whole samples as a batch; of references, unless the column maker decides otherwise."""
         with errors_at(file=self._tar.path):
@@ -124,7 +124,7 @@ class Pass:
         reports["members dropped as duplicates"] = self.dropped
         return {phrase: count for phrase, count in {**reports, **self._ending}.items() if count}
 
-    def _take(self, found: Headers) -> Rows:
+    def _take(self, found: Headers) -> MemberRows:
         rows = self.splitter.split(found)
         if self._entries is not None:
             check_starts(self._tar.path, self._entries, self.samples, rows.start[rows.new])
@@ -139,10 +139,10 @@ class Pass:
             check_end(self._tar.path, self._entries, self.samples, self.end, cursor.at)
         hashes = np.sort(np.concatenate([np.zeros(0, np.uint64), *self.splitter.hashes]))
         self.has_records = bool(cursor.records)
-        stretch = self._tar.source.stretch
-        if stretch is None:
+        span = self._tar.source.span
+        if span is None:
             self.returning = int(np.count_nonzero(hashes[1:] == hashes[:-1]))
-        if stretch is None or stretch.is_last:
+        if span is None or span.is_last:
             self._ending = end_counts(cursor)
 
     def _references(
@@ -157,7 +157,7 @@ class Pass:
             return make_refs(offset, length, valid=valid)
         return filled(self._tar.read, offset, length, valid, sparse, self._tar.source.limits)
 
-    def _refuse_large_files(self, rows: Rows, columns: Sequence[str] | None) -> None:
+    def _refuse_large_files(self, rows: MemberRows, columns: Sequence[str] | None) -> None:
         """Check the sparse files of each sample against the limit, before any of them is read."""
         if not rows.sparse:
             return
@@ -182,7 +182,7 @@ class Pass:
         """Yield all samples of a compressed tar, with their values."""
         with errors_at(file=self._tar.path):
             stream = Stream(self._tar)
-            cursor, waiting = self._tar.start, list[Rows]()  # members whose samples were not yielded yet
+            cursor, waiting = self._tar.start, list[MemberRows]()  # members whose samples were not yielded yet
             while not cursor.done:
                 first = int(waiting[0].start[0]) if waiting else cursor.at
                 window = stream.window(first, max(cursor.need, cursor.at + _STREAM_BYTES), whole=True)
@@ -210,7 +210,7 @@ class Pass:
             )
         return self._again.read(offset, length)
 
-    def _fill(self, window: Window, cursor: Cursor, waiting: list[Rows]) -> Cursor:
+    def _fill(self, window: Window, cursor: Cursor, waiting: list[MemberRows]) -> Cursor:
         """Add the members in the window; then the cursor shows what is needed for more."""
         while not cursor.done:
             found, cursor = scan(window, cursor)

@@ -28,7 +28,7 @@ from lading._core.formats.webdataset.values import decode_column
 from lading._core.storage.base import OpenFile
 from lading.errors import DataError, LadingError
 
-__all__ = ["Cell", "Parse", "Places", "find_places", "parser_of", "ranges_at", "sample_reader", "typed_parser"]
+__all__ = ["Cell", "MemberPlaces", "Parse", "find_places", "parser_of", "ranges_at", "sample_reader", "typed_parser"]
 
 Parse: TypeAlias = Callable[[bytes], Any]
 """Makes the Python value of the bytes of a member."""
@@ -63,7 +63,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Places:
+class MemberPlaces:
     """The places of all members of a tar on this machine. All are inside the file.
 
     Attributes:
@@ -101,7 +101,9 @@ class Places:
         return ByteRanges([self.keys], np.zeros(len(rows), np.int64), start, self.key_ends[rows + 1] - start)
 
 
-def find_places(index: pa.Table, keys: pa.ChunkedArray, file: OpenFile, buffer: pa.Buffer | None) -> Places | None:
+def find_places(
+    index: pa.Table, keys: pa.ChunkedArray, file: OpenFile, buffer: pa.Buffer | None
+) -> MemberPlaces | None:
     """Return the places in an index of references; None if one of them is no plain range of the file.
 
     Args:
@@ -130,11 +132,11 @@ def find_places(index: pa.Table, keys: pa.ChunkedArray, file: OpenFile, buffer: 
     if whole.null_count or ends is None:
         return None
     key_ends = np.frombuffer(ends, np.int32, len(whole) + 1, 4 * whole.offset)
-    return Places(file, buffer, text or pa.py_buffer(b""), key_ends, pa.schema(fields), cells)
+    return MemberPlaces(file, buffer, text or pa.py_buffer(b""), key_ends, pa.schema(fields), cells)
 
 
 def sample_reader(
-    places: Places, cells: Mapping[str, tuple[Cell, Parse | None]], blank: Mapping[str, None], *, keyed: bool
+    places: MemberPlaces, cells: Mapping[str, tuple[Cell, Parse | None]], blank: Mapping[str, None], *, keyed: bool
 ) -> Callable[[int], dict[str, Any] | None]:
     """Return the function that reads a sample by its number; it returns None for a sample that `read` must report.
 
@@ -170,7 +172,7 @@ def sample_reader(
     return get
 
 
-def ranges_at(places: Places, cell: Cell, rows: NDArray[np.int64], *, views: bool) -> ByteRanges:
+def ranges_at(places: MemberPlaces, cell: Cell, rows: NDArray[np.int64], *, views: bool) -> ByteRanges:
     """Return the values of samples, with `views` in the map if there is one. Raises as `local_values`."""
     there = None if cell.there is None else cell.there[rows]
     return local_values(places.file, places.buffer if views else None, cell.offset[rows], cell.length[rows], there)

@@ -22,8 +22,8 @@ from lading._core.formats.webdataset.headers import BLOCK, REGULAR, Headers, is_
 from lading._core.formats.webdataset.index import read_idx, sidecar_mismatch
 from lading._core.formats.webdataset.keys import unescaped
 from lading._core.formats.webdataset.pieces import pieces_by_headers, pieces_by_index, warn_pieces
-from lading._core.formats.webdataset.places import Places, find_places, parser_of, ranges_at, sample_reader
-from lading._core.formats.webdataset.samples import KEY, Rows, cut, is_sprawl, join_rows, regroup, texts
+from lading._core.formats.webdataset.places import MemberPlaces, find_places, parser_of, ranges_at, sample_reader
+from lading._core.formats.webdataset.samples import KEY, MemberRows, cut, is_sprawl, join_rows, regroup, texts
 from lading._core.formats.webdataset.walk import OnConcatenated, TarFile, Walk, end_counts
 from lading._core.storage.base import MappedFile
 from lading._core.storage.concurrent import is_remote
@@ -107,9 +107,9 @@ class TarReader(MemberReader):
         self._tar, self._options = tar, options
         self._warns = warns and not options.regroup
         self._fields: list[str] | None = None
-        self._surveyed: tuple[Pass, list[Rows]] | None = None
+        self._surveyed: tuple[Pass, list[MemberRows]] | None = None
         self._samples = 0
-        self._places: tuple[Places | None] | None = None
+        self._places: tuple[MemberPlaces | None] | None = None
         self._asked = 0
         self._entries: NDArray[np.int64] | None = None
         self._entries_read = options.sidecar == "ignore" or bool(tar.entry.wrap) or tar.source.alone
@@ -238,7 +238,7 @@ class TarReader(MemberReader):
         wanted = {*scan.columns}
         return table.select([name for name in table.column_names if name in wanted])
 
-    def find_places(self, rows: int) -> Places | None:
+    def find_places(self, rows: int) -> MemberPlaces | None:
         """Return the places of all members of a plain tar of this machine; None if samples are read otherwise.
 
         A tar with a sidecar and without an index is walked over only when many of its samples were read by the sidecar.
@@ -254,7 +254,7 @@ class TarReader(MemberReader):
             self._places = (self._found_places(),)
         return self._places[0]
 
-    def _found_places(self) -> Places | None:
+    def _found_places(self) -> MemberPlaces | None:
         file = self._tar.file
         if file is None:
             return None
@@ -309,7 +309,7 @@ class TarReader(MemberReader):
         members, `max_bytes`, or the largest sample, with their holes filled.
 
         Raises:
-            CorruptShard: at the first damaged header or stretch of compressed data; earlier samples are yielded first.
+            CorruptShard: at the first damaged header or span of compressed data; earlier samples are yielded first.
             DuplicateField, LimitExceeded, SidecarMismatch: see `ReadOptions`.
         """
         if self._tar.source.by_index and self._index is not None and not self.holds_values:
@@ -391,7 +391,7 @@ class TarReader(MemberReader):
 
     def _pass(self, *, named: bool = True) -> Pass:
         lower_case, on_duplicate = self._options.lower_case, self._options.on_duplicate
-        entries = None if self._tar.source.stretch is not None else self._sidecar()
+        entries = None if self._tar.source.span is not None else self._sidecar()
         return Pass(self._tar, lower_case=lower_case, on_duplicate=on_duplicate, entries=entries, named=named)
 
     def _note(self, walk: Pass) -> None:
@@ -427,7 +427,7 @@ class TarReader(MemberReader):
         """Find all fields, by a walk over the headers if there was none yet."""
         if self._fields is None:
             walk = self._pass()
-            kept, size = list[Rows](), 0
+            kept, size = list[MemberRows](), 0
             for rows in walk.rows():
                 size += rows.nbytes
                 if size <= _KEPT_BYTES:
@@ -442,8 +442,8 @@ class TarReader(MemberReader):
         return self._fields
 
     def _samples_of(
-        self, parts: Iterator[Rows], walk: Pass, max_rows: int, max_bytes: int, columns: Sequence[str] | None
-    ) -> Iterator[Rows]:
+        self, parts: Iterator[MemberRows], walk: Pass, max_rows: int, max_bytes: int, columns: Sequence[str] | None
+    ) -> Iterator[MemberRows]:
         if self._options.regroup:
             every = join_rows([*parts])
             parts = iter([regroup(every)] if len(every) else [])
@@ -453,7 +453,7 @@ class TarReader(MemberReader):
         if starts:
             raise sparse_member(self._tar.path, starts[0])
 
-    def _refuse_sprawl(self, parts: Sequence[Rows], fields: int) -> None:
+    def _refuse_sprawl(self, parts: Sequence[MemberRows], fields: int) -> None:
         members, samples = sum(map(len, parts)), sum(len(part.keys) for part in parts)
         limits = self._tar.source.limits
         if is_sprawl(samples, fields, members, limits):
@@ -494,7 +494,7 @@ class TarReader(MemberReader):
         if more:
             raise sidecar_mismatch(self._tar.path, 8 * last, f"{last} samples", f"{more} more")
 
-    def _part(self, entries: NDArray[np.int64], first: int, stop: int, walk: Pass) -> Rows:
+    def _part(self, entries: NDArray[np.int64], first: int, stop: int, walk: Pass) -> MemberRows:
         """Return members between two entries, or from the first of them to the end of the tar."""
         start, end = int(entries[first]), int(entries[stop]) if stop < len(entries) else None
         try:
@@ -502,7 +502,7 @@ class TarReader(MemberReader):
         except CorruptShard as error:
             raise sidecar_mismatch(self._tar.path, 8 * first, f"members from {start} on", error.message) from error
 
-    def _one(self, entries: NDArray[np.int64], row: int, walk: Pass, *, beside: int) -> Rows:
+    def _one(self, entries: NDArray[np.int64], row: int, walk: Pass, *, beside: int) -> MemberRows:
         """Return a sample.
 
         Some samples before and after it must also begin at their sidecar entries: they may be parts of it.

@@ -38,7 +38,7 @@ from lading._core.formats.webdataset.headers import (
     members_behind,
     sizes,
 )
-from lading._core.formats.webdataset.samples import KEY, Rows, Splitter, join_rows, split_name
+from lading._core.formats.webdataset.samples import KEY, MemberRows, Splitter, join_rows, split_name
 from lading._core.formats.webdataset.scan import scan
 from lading._core.storage.base import MappedFile
 from lading.errors import CorruptShard, LadingError, LimitExceeded, errors_at
@@ -202,7 +202,7 @@ def _have_bad_names(part: Headers) -> NDArray[np.bool_]:
     return bad
 
 
-def _with_double_fields(rows: Rows, sample: NDArray[np.int64], num_fields: int) -> NDArray[np.int64]:
+def _with_double_fields(rows: MemberRows, sample: NDArray[np.int64], num_fields: int) -> NDArray[np.int64]:
     """Return the samples that have a field twice, ascending."""
     cell = np.sort(sample * num_fields + rows.field)
     return np.unique(cell[1:][cell[1:] == cell[:-1]] // max(num_fields, 1))

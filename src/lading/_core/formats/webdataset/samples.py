@@ -34,7 +34,7 @@ __all__ = [
     "KEY",
     "MAX_CELLS",
     "ColumnMaker",
-    "Rows",
+    "MemberRows",
     "Splitter",
     "bounds_of",
     "cut",
@@ -68,7 +68,7 @@ _HIGH_BIT = 0x80
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class MemberRows:
     """Members that belong to samples, in file order; all except `keys` have one value a member.
 
     Attributes:
@@ -105,12 +105,12 @@ class Rows:
             sizes[row] = place.size_bytes
         return sizes
 
-    def samples(self, first: int, last: int) -> Rows:
+    def samples(self, first: int, last: int) -> MemberRows:
         """Return whole samples, by ordinal; members before the start of the first one belong to no sample here."""
         bounds = np.append(np.flatnonzero(self.new), len(self))
         a, b = int(bounds[first]), int(bounds[last])
         sparse = {row - a: s for row, s in self.sparse.items() if a <= row < b}
-        return Rows(
+        return MemberRows(
             self.new[a:b],
             self.field[a:b],
             self.start[a:b],
@@ -121,7 +121,7 @@ class Rows:
         )
 
 
-_NO_ROWS = Rows(
+_NO_ROWS = MemberRows(
     np.zeros(0, np.bool_),
     np.zeros(0, np.int32),
     np.zeros(0, np.int64),
@@ -132,7 +132,7 @@ _NO_ROWS = Rows(
 )
 
 
-def join_rows(parts: Sequence[Rows]) -> Rows:
+def join_rows(parts: Sequence[MemberRows]) -> MemberRows:
     """Return the members of several windows, concatenated. Raises LimitExceeded if one array cannot hold their keys."""
     if len(parts) < 2:  # noqa: PLR2004 - nothing to join
         return parts[0] if parts else _NO_ROWS
@@ -141,7 +141,7 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
         message = "the keys of the samples are too long to be held together"
         raise LimitExceeded(message, expected=f"at most {_MAX_TEXT} bytes", found=size)
     base = np.cumsum([0, *(len(part) for part in parts)])
-    return Rows(
+    return MemberRows(
         np.concatenate([p.new for p in parts]),
         np.concatenate([p.field for p in parts]),
         np.concatenate([p.start for p in parts]),
@@ -152,7 +152,7 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
     )
 
 
-def regroup(rows: Rows) -> Rows:
+def regroup(rows: MemberRows) -> MemberRows:
     """Return the same members grouped by key wherever they are; samples in order of first appearance."""
     encoded = rows.keys.dictionary_encode()
     sample = encoded.indices.to_numpy()[np.cumsum(rows.new) - 1]
@@ -161,7 +161,7 @@ def regroup(rows: Rows) -> Rows:
     new = np.ones(len(sample), np.bool_)
     new[1:] = sample[1:] != sample[:-1]
     sparse = {i: rows.sparse[m] for i, m in enumerate(order.tolist()) if m in rows.sparse} if rows.sparse else {}
-    return Rows(
+    return MemberRows(
         new, rows.field[order], rows.start[order], rows.offset[order], rows.length[order], sparse, encoded.dictionary
     )
 
@@ -241,7 +241,7 @@ class Splitter:
         """Treat the next member as the first of a sample, whatever came before."""
         self._last_key = None
 
-    def split(self, found: Headers) -> Rows:
+    def split(self, found: Headers) -> MemberRows:
         """Return the members that belong to samples.
 
         Raises:
@@ -260,7 +260,7 @@ class Splitter:
         new = self._find_new(keys)
         begins = np.flatnonzero(new)
         self.hashes.append(_hash(keys[begins]))
-        return Rows(
+        return MemberRows(
             new,
             self._field_numbers(found, rows, names, dot),
             found.start[rows],
@@ -385,8 +385,13 @@ def _hash(keys: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 def cut(
-    parts: Iterable[Rows], fields: Sequence[str], *, max_rows: int, max_bytes: int, columns: Sequence[str] | None = None
-) -> Iterator[Rows]:
+    parts: Iterable[MemberRows],
+    fields: Sequence[str],
+    *,
+    max_rows: int,
+    max_bytes: int,
+    columns: Sequence[str] | None = None,
+) -> Iterator[MemberRows]:
     """Yield the members of windows as batches of whole samples, including the last one.
 
     Args:
@@ -396,7 +401,7 @@ def cut(
         max_bytes: maximum bytes of values, holes filled, of a batch with more than one sample.
         columns: fields whose values count; all of them if None.
     """
-    waiting: list[Rows] = []
+    waiting: list[MemberRows] = []
     samples, size = 0, 0.0
     for part in parts:
         waiting.append(part)
@@ -415,7 +420,13 @@ def cut(
 
 
 def bounds_of(
-    rows: Rows, fields: Sequence[str], max_rows: int, max_bytes: int, columns: Sequence[str] | None, *, ended: bool
+    rows: MemberRows,
+    fields: Sequence[str],
+    max_rows: int,
+    max_bytes: int,
+    columns: Sequence[str] | None,
+    *,
+    ended: bool,
 ) -> list[int]:
     """Return ordinals of samples that bound full batches, 0 first; limits as for `cut`.
 
@@ -438,7 +449,7 @@ def bounds_of(
     return bounds
 
 
-def _in_order(rows: Rows, there: NDArray[np.int64]) -> NDArray[np.int64]:
+def _in_order(rows: MemberRows, there: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return numbers of fields in an order that every sample's members follow; else in order of appearance."""
     before, after = rows.field[:-1][~rows.new[1:]], rows.field[1:][~rows.new[1:]]
     if bool((before < after).all()) or len(there) > _MAX_ORDERED:
@@ -464,7 +475,7 @@ def _in_order(rows: Rows, there: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def to_batch(
-    rows: Rows,
+    rows: MemberRows,
     fields: Sequence[str],
     make_column: ColumnMaker,
     *,
@@ -509,7 +520,7 @@ def to_batch(
     return pa.record_batch(arrays, schema=pa.schema(kinds, metadata=metadata)), dropped
 
 
-def _column(rows: Rows, member: NDArray[np.int64], make_column: ColumnMaker) -> pa.Array:
+def _column(rows: MemberRows, member: NDArray[np.int64], make_column: ColumnMaker) -> pa.Array:
     sparse = {i: rows.sparse[m] for i, m in enumerate(member.tolist()) if m in rows.sparse} if rows.sparse else {}
     valid = member >= 0
     if valid.all():
@@ -517,7 +528,7 @@ def _column(rows: Rows, member: NDArray[np.int64], make_column: ColumnMaker) -> 
     return make_column(np.where(valid, rows.offset[member], 0), np.where(valid, rows.length[member], 0), valid, sparse)
 
 
-def _duplicate(rows: Rows, fields: Sequence[str], cell: NDArray[np.int64]) -> DuplicateField:
+def _duplicate(rows: MemberRows, fields: Sequence[str], cell: NDArray[np.int64]) -> DuplicateField:
     order = np.argsort(cell, kind="stable")
     again = int(order[1:][cell[order][1:] == cell[order][:-1]].min())
     key, name = rows.keys[int(np.cumsum(rows.new)[again]) - 1].as_py(), fields[rows.field[again]]

@@ -21,8 +21,8 @@ from lading._core.features.types import feature_of
 from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardFile
 from lading._core.formats.webdataset.places import (
     Cell,
+    MemberPlaces,
     Parse,
-    Places,
     parser_of,
     ranges_at,
     sample_reader,
@@ -145,7 +145,7 @@ class TypedReader(TarReader):
 
         return sample
 
-    def _sample_reader(self, places: Places) -> Callable[[int], dict[str, Any] | None]:
+    def _sample_reader(self, places: MemberPlaces) -> Callable[[int], dict[str, Any] | None]:
         cells: dict[str, tuple[Cell, Parse | None]] = {}
         for field in self._schema:
             if isinstance(field.type, pa.BaseExtensionType) or (field.name == KEY and not is_text(field.type)):
@@ -161,7 +161,7 @@ class TypedReader(TarReader):
         names = self._schema.names
         return sample_reader(places, cells, dict.fromkeys(names), keyed=KEY in names)
 
-    def _cell(self, field: pa.Field, places: Places) -> Cell | None:
+    def _cell(self, field: pa.Field, places: MemberPlaces) -> Cell | None:
         """Return the places of the values of a column; None if some value is not as the column says."""
         if field.name in self._lists:
             return None

@@ -326,7 +326,7 @@ def _open_build(opened: OpenJob, schedule: Schedule) -> _Build:
         return _whole_build(build, staging, plan, to.place, write) if by_name else build
     journal = open_journal(to.store, staging, plan, digests=schedule.spec.digests)
     if write.shares and pool is None:
-        sizes = schedule.sizes if schedule.arranged is None else [task.source_bytes for task in schedule.tasks]
+        sizes = schedule.sizes if schedule.spooled_order is None else [task.source_bytes for task in schedule.tasks]
         _, pool = start_workers(opened, sizes, len(schedule.tasks), staging)
     return _Build(staging, pool, journal, plan, journal)
 

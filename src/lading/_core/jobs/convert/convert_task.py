@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading._core.dataset.order.arranged import Arranged
+from lading._core.dataset.order.spooled_order import SpooledOrder
 from lading._core.dataset.shards.random_access import uniting
 from lading._core.dataset.source.source import LISTING_SCHEMA, Listing
 from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.dataset.transform.part_shards import planned_shards
 from lading._core.dataset.writing.outcomes import LEDGER_NAME
-from lading._core.formats.base import Stretch
+from lading._core.formats.base import Span
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
 from lading._core.jobs.convert.converter import Converter
@@ -37,7 +37,7 @@ from lading._core.jobs.engine.progress import Tally
 from lading._core.jobs.journal.records import write_record
 from lading._core.manifest.values import FOLDER
 from lading._core.pipeline.cutting import Cut
-from lading._core.pipeline.finished import FinishedShards, Part
+from lading._core.pipeline.finished import FinishedPart, FinishedShards
 from lading._core.pipeline.open_shard import BuildFolder
 from lading._core.pipeline.pack import KeyNumbers
 from lading._core.pipeline.shard_kind import ShardKind
@@ -70,16 +70,16 @@ def convert_task(
     for number, index in enumerate(indexes):
         if index is not None:
             dataset.indexes.give(number, index)
-    arranged, places = None, range(len(listing))
-    if task["arranged"] is not None:
-        arranged_in, first, stop = task["arranged"]
-        arranged, places = Arranged.opened(arranged_in, spec.view, uniting(dataset)), range(first, stop)
+    spooled_order, places = None, range(len(listing))
+    if task["spooled_order"] is not None:
+        spooled_in, first, stop = task["spooled_order"]
+        spooled_order, places = SpooledOrder.opened(spooled_in, spec.view, uniting(dataset)), range(first, stop)
     with dataset, Attempt(resolve(task["folder"], stores)[0], spec, task, closing) as attempt:
         converter = Converter(
-            dataset, spec, arranged, write_ledger=attempt.write_ledger, on_digests=attempt.on_digests,
+            dataset, spec, spooled_order, write_ledger=attempt.write_ledger, on_digests=attempt.on_digests,
             on_batch=lambda: on_tally(converter.tally), sizes=task["sizes"], **_kept(task, spec),
         )  # fmt: skip
-        converter.copy(places, attempt.writer, [each and Stretch(**each) for each in task["stretches"]])
+        converter.copy(places, attempt.writer, [each and Span(**each) for each in task["spans"]])
         attempt.finish(
             report, reported=dict(dataset.counts), tally=converter.tally.as_list(),
             outcomes=plain_value(converter.losses.to_json()), skipped=encode_skipped(dataset.bad.skipped),
@@ -151,7 +151,7 @@ class Attempt:
             write_file(store, f"{folder}/{DIGESTS_NAME}", digests)
         columns = pa.schema(list(writer.columns.seen.values()))
         shards = self._shards
-        part = Part(shards.close(), writer.columns.schema, columns, shards.counts, self._roles.of)
+        part = FinishedPart(shards.close(), writer.columns.schema, columns, shards.counts, self._roles.of)
         answer = {"done": task["number"], "folder": folder, "part": encode_part(part), **counted}
         report(write_record(store, task["record"], answer))
 
@@ -176,6 +176,6 @@ def refuse_unseen_folders(task: Mapping[str, Any], sender: str) -> None:
     refuse_unseen("destination", task["folder"], sender)
     for shard in task["shards"]:
         refuse_unseen("source", shard["path"], sender)
-    if task["arranged"] is not None:
+    if task["spooled_order"] is not None:
         shared = "Let --temp-dir or TMPDIR name a folder that all machines share."
         refuse_unseen("new order", f"{task['arranged'][0]}/", sender, shared)

@@ -15,18 +15,18 @@ from lading._core.arrow.align import as_text
 from lading._core.arrow.rebatch import HELD_BATCHES
 from lading._core.arrow.references import files_of, has_codec, is_ref
 from lading._core.arrow.views import compacted, holds_bytes, is_text, shown_bytes
-from lading._core.dataset.order.arranged import Arranged
 from lading._core.dataset.order.numbers import numbers_at
+from lading._core.dataset.order.spooled_order import SpooledOrder
 from lading._core.dataset.shards.iteration import scan_shard
 from lading._core.dataset.shards.sample_digests import batch_digests
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.transform.function_spool import StepSpool
-from lading._core.dataset.transform.portion import rows_of_file
 from lading._core.dataset.transform.row_filters import row_filter_of
 from lading._core.dataset.transform.sample_functions import FIRST_OF_SHARD
+from lading._core.dataset.transform.traced_batch import rows_of_file
 from lading._core.dataset.transform.transform import Transform
 from lading._core.dataset.writing.outcomes import Outcomes, failed_rows
-from lading._core.formats.base import Scan, Stretch
+from lading._core.formats.base import Scan, Span
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.registry import get_format
 from lading._core.jobs.convert.job_plan import JobPlan
@@ -55,7 +55,7 @@ class Converter:
     Args:
         dataset: the source.
         spec: the conversion.
-        arranged: the samples, where they are written in another order than that of the source; else None. Ranges of
+        spooled: the samples, where they are written in another order than that of the source; else None. Ranges of
             shards are ranges of places then.
         write_ledger: takes lines of the ledger; None where none is kept.
         on_digests: called with the content digests of each batch, `(samples, 16)`; None takes none.
@@ -75,7 +75,7 @@ class Converter:
         self,
         dataset: Shards,
         spec: JobPlan,
-        arranged: Arranged | None = None,
+        spooled_order: SpooledOrder | None = None,
         *,
         write_ledger: Callable[[bytes], None] | None = None,
         on_digests: Callable[[NDArray[np.uint8]], None] | None = None,
@@ -92,7 +92,7 @@ class Converter:
         self._schema = spec.schemas.schema
         self._texts = {f.name for f in spec.schemas.schema_written or () if is_text(f.type)}
         self._holds_rows = get_format(spec.write.format).info.fixed_schema
-        self._arranged = arranged
+        self._spooled_order = spooled_order
         self.transform = Transform(
             spec.steps,
             spec.view,
@@ -112,46 +112,48 @@ class Converter:
         """Count rows from zero, and give lines of the ledger and digests to others: those of another task."""
         self.tally, self.losses, self._on_digests = Tally(), Outcomes(write_ledger), on_digests
 
-    def copy(self, shards: range, writer: PartWriter, stretches: Sequence[Stretch | None] = ()) -> None:
+    def copy(self, shards: range, writer: PartWriter, spans: Sequence[Span | None] = ()) -> None:
         """Write the rows of some shards, with their payload or with references, as the conversion says.
 
-        With stretches, one for each of the shards, these samples alone are written; None stands for all of a shard.
+        With spans, one for each of the shards, these samples alone are written; None stands for all of a shard.
         """
-        for _ in self.copied(shards, writer, stretches):
+        for _ in self.copied(shards, writer, spans):
             pass
 
-    def copied(self, shards: range, writer: PartWriter, stretches: Sequence[Stretch | None] = ()) -> Iterator[Batch]:
+    def copied(self, shards: range, writer: PartWriter, spans: Sequence[Span | None] = ()) -> Iterator[Batch]:
         """Do what `copy` does; give each batch when it is written.
 
         Raises DatasetReplaced behind the last batch if a local shard changed meanwhile.
         """
-        for batch in self.ready(shards, stretches):
+        for batch in self.ready(shards, spans):
             with batch.naming_files():
                 write_rows(writer, self._dataset.fetcher, batch, behind=True, duplicate_ids="apart")
             yield batch
-        self._dataset.refuse_changed(shards if self._arranged is None else range(len(self._dataset.listing)))
+        self._dataset.refuse_changed(shards if self._spooled_order is None else range(len(self._dataset.listing)))
 
-    def ready(self, shards: range, stretches: Sequence[Stretch | None] = ()) -> Iterator[Batch]:
+    def ready(self, shards: range, spans: Sequence[Span | None] = ()) -> Iterator[Batch]:
         """Give the rows of some shards as a writer takes them: with the columns that are written, and with references.
 
-        References are left where a writer may take payload from files, and where it is not to be read. `stretches` is
+        References are left where a writer may take payload from files, and where it is not to be read. `spans` is
         as in `copy`.
         """
         spec = self._spec
         # The fixed costs of a batch equal the time to move 5 MB: shards of 240 KB are converted 1.6 times as fast so.
         most = min(_TOGETHER_BYTES, spec.max_batch_bytes // 4)
-        batches = join(self.rows(shards, stretches), _MAX_ROWS, most, _TOGETHER_SHARDS, self._may_join)
-        target = spec.schemas.written if self._arranged is None else spec.schemas.schema_written
+        batches = join(self.rows(shards, spans), _MAX_ROWS, most, _TOGETHER_SHARDS, self._may_join)
+        target = spec.schemas.written if self._spooled_order is None else spec.schemas.schema_written
         return self._fetch(batches, target)
 
-    def rows(self, shards: range, stretches: Sequence[Stretch | None] = ()) -> Iterator[Batch]:
-        """Give the rows of some shards behind the steps, payload as references or views; `stretches` as in `copy`."""
-        batches = self._scan(shards, stretches) if self._arranged is None else self._in_order(self._arranged, shards)
+    def rows(self, shards: range, spans: Sequence[Span | None] = ()) -> Iterator[Batch]:
+        """Give the rows of some shards behind the steps, payload as references or views; `spans` as in `copy`."""
+        batches = (
+            self._scan(shards, spans) if self._spooled_order is None else self._in_order(self._spooled_order, shards)
+        )
         return self._transform(batches, shards.start) if self._spec.steps else batches
 
     # Stages
 
-    def _scan(self, shards: range, stretches: Sequence[Stretch | None]) -> Iterator[Batch]:
+    def _scan(self, shards: range, spans: Sequence[Span | None]) -> Iterator[Batch]:
         """Give the rows of some shards, with the columns of the conversion."""
         spec, schemas, schema = self._spec, self._spec.schemas, self._schema
         columns = None if schemas.columns is None else [*schemas.columns, "__key__"]
@@ -163,9 +165,9 @@ class Converter:
         )
         # If rows between two samples of one id were dropped, the two would become one.
         apart = any(step.most_samples is None for step in spec.steps)
-        parts = stretches or [None] * len(shards)
+        parts = spans or [None] * len(shards)
         sizes = self._sizes_of(shards, parts)
-        for at, (number, stretch) in enumerate(zip(shards, parts, strict=True)):
+        for at, (number, span) in enumerate(zip(shards, parts, strict=True)):
             if self.transform.is_done():
                 return
             share = _share_of(sizes, at)
@@ -173,10 +175,10 @@ class Converter:
                 self._dataset, number, scan,
                 by_index=self._dataset.manifest is not None,  # a tar of others may hold members to be reported
                 row_filter=row_filter_of(spec.steps, spec.view, self._dataset.fetcher),
-                stretch=stretch,
+                span=span,
             )  # fmt: skip
             self._first_sample = FIRST_OF_SHARD * (self._first_shard + number)
-            self._first_sample += 0 if stretch is None else stretch.first_sample
+            self._first_sample += 0 if span is None else span.first_sample
             for batch in found:
                 if schema is not None and schemas.whole:
                     refuse_unknown(batch.schema, schema, self._dataset.path(number))
@@ -192,22 +194,21 @@ class Converter:
                     self._on_batch()
                 if self.transform.is_done():
                     break
-            self.tally.shards += stretch is None or stretch.is_last
+            self.tally.shards += span is None or span.is_last
             self._on_batch()
 
-    def _sizes_of(self, shards: range, stretches: Sequence[Stretch | None]) -> Sequence[int]:
+    def _sizes_of(self, shards: range, spans: Sequence[Span | None]) -> Sequence[int]:
         """Bytes of what is read of each shard; none if they are not known."""
         if not self._sizes:
             return ()
         return [
-            self._sizes[number] if stretch is None else stretch.size_bytes
-            for number, stretch in zip(shards, stretches, strict=True)
+            self._sizes[number] if span is None else span.size_bytes for number, span in zip(shards, spans, strict=True)
         ]
 
-    def _in_order(self, arranged: Arranged, places: range) -> Iterator[Batch]:
+    def _in_order(self, spooled_order: SpooledOrder, places: range) -> Iterator[Batch]:
         """Give the samples of a range of places in their new order."""
         done = 0
-        for rows in arranged.batches(places.start, places.stop, self._max_rows, self._spec.max_batch_bytes):
+        for rows in spooled_order.batches(places.start, places.stop, self._max_rows, self._spec.max_batch_bytes):
             if self.transform.is_done():
                 return
             batch = Batch(rows, self._spec.view)
@@ -224,24 +225,24 @@ class Converter:
         In a new order, `first` is the place of the first sample.
         """
         for batch in batches:
-            numbers, arranged = batch.row_numbers, self._arranged
+            numbers, spooled_order = batch.row_numbers, self._spooled_order
             in_file = rows_of_file(batch.rows, numbers)
-            portion = self.transform.apply(
+            traced = self.transform.apply(
                 batch.rows,
-                in_file if arranged is None else arranged.origin.places(batch.rows, first),
+                in_file if spooled_order is None else spooled_order.origin.places(batch.rows, first),
                 self._numbers(batch, first),
             )
             first += batch.num_samples
-            for placed, outcome in portion.outcomes:
+            for placed, outcome in traced.outcomes:
                 known = None if numbers is None or placed is None else numbers[placed]
                 self.losses.add(replace(outcome, numbers=known))
-            rows = portion.batch
-            if portion.outcomes and self._holds_rows:
+            rows = traced.batch
+            if traced.outcomes and self._holds_rows:
                 # Views at this stage are of pages in memory, and a table holds its rows until a row group is full.
                 rows = compacted(rows, shown_bytes(batch.rows))
             left = batch
             if rows is not batch.rows:
-                kept = None if numbers is None or portion.rows is None else numbers[portion.rows]
+                kept = None if numbers is None or traced.rows is None else numbers[traced.rows]
                 left = Batch(rows, batch.view).knowing(row_numbers=kept, source_share=batch.source_share)
             self._count(left)
             yield left
@@ -251,9 +252,9 @@ class Converter:
         if not any(self._spools):
             return None
         places = np.arange(batch.num_samples)
-        if self._arranged is None:
+        if self._spooled_order is None:
             return places + self._first_sample
-        return numbers_at(self._arranged.origin.numbers, places + first)
+        return numbers_at(self._spooled_order.origin.numbers, places + first)
 
     def _count(self, batch: Batch) -> None:
         self.tally.samples += batch.num_samples

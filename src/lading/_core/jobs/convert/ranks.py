@@ -146,7 +146,7 @@ def begin_rank(
             "options": write.options, "roles": dict(spec.schemas.roles), "checksums": write.checksums,
         },
         "overwrite": write.overwrite,
-        "first_shards": [0 if schedule.arranged is not None else task.first for task in schedule.tasks],
+        "first_shards": [0 if schedule.spooled_order is not None else task.first for task in schedule.tasks],
         "source_shards": len(shards.listing),
         "more_source_shards": schedule.source_shards,
         "differences": list(spec.schemas.differences),

@@ -75,7 +75,7 @@ class Run:
 
     def __init__(self, opened: OpenJob, schedule: Schedule, journal: Journal | None) -> None:
         self.schedule, self.spec, self.keys = schedule, schedule.spec, RepeatedKeys()
-        self._sizes, self._arranged, self._journal = schedule.sizes, schedule.arranged, journal
+        self._sizes, self._spooled_order, self._journal = schedule.sizes, schedule.spooled_order, journal
         self._dataset, self._tasks, self._on_progress = opened.shards, schedule.tasks, opened.job.on_progress
         self._ledger, self._store, self._shared = opened.ledger, opened.to.store, False
         self.digest = digest = DatasetDigest() if self.spec.digests else None
@@ -83,7 +83,7 @@ class Run:
         self._spooled = dict[int, str]()
         ledger = opened.ledger
         self._converter = Converter(
-            self._dataset, self.spec, self._arranged,
+            self._dataset, self.spec, self._spooled_order,
             write_ledger=None if ledger is None else lambda lines: ledger.write([lines]),
             on_digests=None if digest is None else digest.update, on_batch=self._on_batch, sizes=self._sizes,
             spools=self._spool.of_steps(self.spec.steps, self._first_step),
@@ -99,7 +99,7 @@ class Run:
 
     def look(self, *, counts_keys: bool) -> None:
         """Read the rows, and write nothing. The keys of the samples are counted if that is asked for."""
-        count = len(self._dataset.listing) if self._arranged is None else self._arranged.count
+        count = len(self._dataset.listing) if self._spooled_order is None else self._spooled_order.count
         for batch in self._converter.rows(range(count)):
             if counts_keys and KEY in batch.schema.names:
                 self.keys.add(batch.rows.column(KEY))
@@ -113,7 +113,7 @@ class Run:
         if self._journal is None:
             for task in self._tasks:
                 writer.end_part(task.cut, task.first_row)
-                self._converter.copy(range(task.first, task.stop), writer.part, task.stretches)
+                self._converter.copy(range(task.first, task.stop), writer.part, task.spans)
         else:
             place = _TaskPlace(self._journal, writer.tasks, self._store)
             self._by_attempts(self._tasks, place, pool, partial(self._adopt, writer))
@@ -198,9 +198,9 @@ class Run:
         with Attempt(place.store, self.spec, self.sent(place.folder, task).message, behind) as attempt:
             converter.begin_task(attempt.write_ledger, attempt.on_digests)
             self._on_tally = lambda: self._add_to(tally, converter.tally)
-            converter.copy(range(task.first, task.stop), attempt.writer, task.stretches)
+            converter.copy(range(task.first, task.stop), attempt.writer, task.spans)
             self._on_tally()
-            skipped = dataset.bad.skipped.items() if self._arranged is None else ()
+            skipped = dataset.bad.skipped.items() if self._spooled_order is None else ()
             attempt.finish(
                 report, reported=dict(dataset.counts - before), tally=converter.tally.as_list(),
                 outcomes=plain_value(converter.losses.to_json()),
@@ -215,15 +215,15 @@ class Run:
 
     def _adopt(self, writer: DatasetWriter, task: Task, answer: TaskResult) -> None:
         """Take the result of a task into the dataset."""
-        first, dataset = 0 if self._arranged is not None else task.first, self._dataset
+        first, dataset = 0 if self._spooled_order is not None else task.first, self._dataset
         results = Results(dataset.counts, dataset.bad, self.losses, self.digest, self._ledger)
         results.take(writer, self._store, answer, first)
 
     def sent(self, tasks: str, task: Task) -> SentTask:
         """Return the message of a task to a worker, which adds a token of the attempt to the folder's name."""
         assert self._journal is not None, "else nobody else does tasks"
-        arranged, first, stop = self._arranged, task.first, task.stop
-        if arranged is not None:  # a worker needs no shard of the source but one, which tells how they are read
+        spooled_order, first, stop = self._spooled_order, task.first, task.stop
+        if spooled_order is not None:  # a worker needs no shard of the source but one, which tells how they are read
             first, stop = 0, 1
         message = {
             "number": task.number,
@@ -232,12 +232,12 @@ class Run:
             "cut": asdict(task.cut),
             "sizes": self._sizes[task.first : task.stop],
             "first_row": task.first_row,
-            "stretches": [each and asdict(each) for each in task.stretches],
+            "spans": [each and asdict(each) for each in task.spans],
             "shards": self._dataset.listing.table.slice(first, stop - first).to_pylist(),
             "spool": self._kept_in(task),
-            "arranged": None if arranged is None else [arranged.folder, task.first, task.stop],
+            "spooled_order": None if spooled_order is None else [spooled_order.folder, task.first, task.stop],
         }
-        indexes = [self._dataset.indexes.held(number) for number in range(first, stop) if arranged is None]
+        indexes = [self._dataset.indexes.held(number) for number in range(first, stop) if spooled_order is None]
         return SentTask(message, indexes, (self._dataset.path(first), self._dataset.path(stop - 1)))
 
     def _kept_in(self, task: Task) -> tuple[list[tuple[int, str]], int, int] | None:
@@ -252,8 +252,8 @@ class Run:
         if self._on_progress is not None:
             done, total = self.tally, len(self._dataset.listing)
             shards = done.shards
-            if self._arranged is not None:  # shards are not written one by one
-                shards = total * done.samples // max(self._arranged.count, done.samples, 1)
+            if self._spooled_order is not None:  # shards are not written one by one
+                shards = total * done.samples // max(self._spooled_order.count, done.samples, 1)
             self._on_progress(Progress(shards, total, done.samples, done.payload_bytes))
 
 

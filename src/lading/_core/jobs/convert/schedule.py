@@ -12,10 +12,10 @@ import numpy as np
 
 from lading._core.arrow.rebatch import HELD_BATCHES
 from lading._core.codecs import sniff_wrap
-from lading._core.dataset.order.arranged import Arranged
 from lading._core.dataset.order.chosen import ChosenSamples, split_at_list
+from lading._core.dataset.order.spooled_order import SpooledOrder
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.shards.stretches import may_be_cut, refuse_same_ids, stretches_of
+from lading._core.dataset.shards.spans import may_be_cut, refuse_same_ids, spans_of
 from lading._core.dataset.source.source import read_head
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.column_steps import Select
@@ -34,11 +34,11 @@ from lading._core.jobs.convert.tasks import (
     SHARD_BYTES,
     Piece,
     Task,
-    arranged_tasks,
     is_large,
     is_one_task,
     plan_tasks,
     shard_sizes,
+    spooled_tasks,
 )
 from lading._core.jobs.convert.trial import tried_rates, tried_ratio
 from lading._core.jobs.engine.executors import ExecutorPool, open_executor, worker_programs
@@ -75,7 +75,7 @@ class Schedule:
         sizes: bytes of each shard of the source.
         staging: the folder to build in, if several processes may do the work.
         pool: these processes.
-        arranged: the samples, if they are written in another order.
+        spooled: the samples, if they are written in another order.
         chosen: the same, with what was left out before their order was known.
         source_shards: shards that were read for it.
         apart: whether any process may do the tasks, in any order.
@@ -87,7 +87,7 @@ class Schedule:
     sizes: Sequence[int]
     staging: Staging | None = None
     pool: LazyPool | None = None
-    arranged: Arranged | None = None
+    spooled_order: SpooledOrder | None = None
     chosen: ChosenSamples | None = None
     source_shards: int = 0
     apart: bool = False
@@ -125,14 +125,16 @@ def make_schedule(opened: OpenJob, spool: FunctionSpool) -> Schedule:
     whole = settled(job, shards, spool)
     write_ledger = None if ledger is None else lambda lines: ledger.write([lines])
     chosen = ChosenSamples(shards, before, write_ledger=write_ledger, spool=spool)
-    spec, arranged, source_shards = _arranged(
+    spec, spooled_order, source_shards = _spooled_order(
         whole, chosen, shards, opened.held, to_file=apart and job.write.shares
     )  # fmt: skip
-    tasks = _numbered(_arranged_tasks(shards, whole, spec, arranged, spool, alone=alone), shards, spec, arranged)
+    tasks = _numbered(
+        _spooled_tasks(shards, whole, spec, spooled_order, spool, alone=alone), shards, spec, spooled_order
+    )
     if shares:
         parts = [task.source_bytes for task in tasks]
         staging, pool = start_workers(opened, parts, len(parts), staging)
-    return Schedule(spec, tasks, sizes, staging, pool, arranged, chosen, source_shards, apart, spool)
+    return Schedule(spec, tasks, sizes, staging, pool, spooled_order, chosen, source_shards, apart, spool)
 
 
 def _is_apart(job: Job, behind: Sequence[Step]) -> bool:
@@ -194,9 +196,9 @@ def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], sizes: S
     return True
 
 
-def _arranged(
+def _spooled_order(
     spec: JobPlan, chosen: ChosenSamples, shards: Shards, held: ExitStack, *, to_file: bool
-) -> tuple[JobPlan, Arranged, int]:
+) -> tuple[JobPlan, SpooledOrder, int]:
     """Put the samples of a conversion in their new order, which are chosen by the steps before.
 
     Returns the conversion with the steps behind, the samples, and the number of shards that were read.
@@ -204,8 +206,8 @@ def _arranged(
     before, behind = split_at_list(spec.steps)
     numbers = chosen.numbers
     most = spec.max_batch_bytes // HELD_BATCHES
-    arranged = held.enter_context(
-        chosen.arranged(numbers, before, chosen.columns_needed(behind), most, to_file=to_file)
+    spooled_order = held.enter_context(
+        chosen.spooled_order(numbers, before, chosen.columns_needed(behind), most, to_file=to_file)
     )
     ends = shards.sample_ends()
     there = np.zeros(len(ends), np.bool_)
@@ -215,11 +217,11 @@ def _arranged(
     lists = spec.read.image_lists
     read = replace(spec.read, image_lists=None if lists is None else names_behind(before, lists))
     rest = replace(spec, read=read, steps=tuple(behind), schemas=replace(spec.schemas, mapped=mapped))
-    return rest, arranged, int(there.sum())
+    return rest, spooled_order, int(there.sum())
 
 
 def planned_pieces(job: Job, shards: Shards, sizes: Sequence[int], *, alone: bool) -> list[Piece]:
-    """The source in pieces that are read alone: shards, and stretches of large ones that are worth several tasks."""
+    """The source in pieces that are read alone: shards, and spans of large ones that are worth several tasks."""
     size = _shard_size(job.write)
     if alone or _is_undivided(job.write) or any(step.counts_samples for step in job.steps) or not may_be_cut(shards):
         return [Piece(number, whole) for number, whole in enumerate(sizes)]
@@ -227,7 +229,7 @@ def planned_pieces(job: Job, shards: Shards, sizes: Sequence[int], *, alone: boo
     has_more = shards.files_beside
     for number, whole in enumerate(sizes):
         is_cut = is_large(whole, sizes, size, has_more=has_more)
-        found = stretches_of(shards, number, 1 if has_more else step) if is_cut else []
+        found = spans_of(shards, number, 1 if has_more else step) if is_cut else []
         pieces += [Piece(number, part.size_bytes, part) for part in found] or [Piece(number, whole)]
     return pieces
 
@@ -238,25 +240,25 @@ def planned_tasks(
 ) -> list[Task]:  # fmt: skip
     """The tasks of a conversion in the order of its source; one (`alone`) for one file."""
     size = _shard_size(spec.write)
-    is_cut = any(piece.stretch is not None for piece in pieces)
+    is_cut = any(piece.span is not None for piece in pieces)
     if alone or _is_undivided(spec.write) or (not is_cut and is_one_task(sizes, size)):
         return _one_task(len(sizes), sum(sizes), _cut(shards, spec, spool, alone=alone))
     tasks = plan_tasks(pieces, size, tried_rates(shards, spec, pieces, spool.of_steps(spec.steps)))
     for task in tasks[1:]:
-        if task.stretches and task.stretches[0] is not None and task.stretches[0].first_row:
-            refuse_same_ids(shards, task.first, task.stretches[0].first_sample)
+        if task.spans and task.spans[0] is not None and task.spans[0].first_row:
+            refuse_same_ids(shards, task.first, task.spans[0].first_sample)
     return tasks
 
 
-def _arranged_tasks(
-    shards: Shards, whole: JobPlan, spec: JobPlan, arranged: Arranged, spool: FunctionSpool, *, alone: bool
+def _spooled_tasks(
+    shards: Shards, whole: JobPlan, spec: JobPlan, spooled_order: SpooledOrder, spool: FunctionSpool, *, alone: bool
 ) -> list[Task]:
     """The tasks of a conversion whose samples are written in another order; `whole` has all of its steps."""
-    total = int(arranged.sizes.sum())
+    total = int(spooled_order.sizes.sum())
     if alone or _is_undivided(spec.write) or total < ALONE_BYTES:
-        return _one_task(arranged.count, total, _cut(shards, whole, spool, alone=alone))
+        return _one_task(spooled_order.count, total, _cut(shards, whole, spool, alone=alone))
     spools = spool.of_steps(spec.steps, len(whole.steps) - len(spec.steps))
-    return arranged_tasks(arranged, _shard_size(spec.write), tried_ratio(shards, spec, arranged, spools))
+    return spooled_tasks(spooled_order, _shard_size(spec.write), tried_ratio(shards, spec, spooled_order, spools))
 
 
 def _shard_size(write: WriteOptions) -> int | None:
@@ -302,7 +304,7 @@ def _samples_left(shards: Shards, spec: JobPlan, spool: FunctionSpool) -> int:
         return sum(batch.num_samples for batch in converter.rows(range(len(shards.listing))))
 
 
-def _numbered(tasks: list[Task], shards: Shards, spec: JobPlan, arranged: Arranged | None) -> list[Task]:
+def _numbered(tasks: list[Task], shards: Shards, spec: JobPlan, spooled_order: SpooledOrder | None) -> list[Task]:
     """The tasks, with the numbers of their first rows where rows without keys are to be members of tars.
 
     There each is named by its number in the source, or by its place in a new order, whoever does its task: a row that
@@ -315,10 +317,10 @@ def _numbered(tasks: list[Task], shards: Shards, spec: JobPlan, arranged: Arrang
     # What a function makes of rows may be more than they were; then one process does it all, and counts on.
     if len(tasks) <= 1 or changes or not kind.takes_members or schema is None or KEY in schema.names:
         return tasks
-    if arranged is not None:
+    if spooled_order is not None:
         return [replace(task, first_row=task.first) for task in tasks]
     ends = [0, *shards.sample_ends().tolist()]
-    begins = [task.stretches[0] if task.stretches else None for task in tasks]
+    begins = [task.spans[0] if task.spans else None for task in tasks]
     return [
         replace(task, first_row=ends[task.first] + (begin.first_sample if begin is not None else 0))
         for task, begin in zip(tasks, begins, strict=True)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lading._core.dataset.order.arranged import Arranged
+from lading._core.dataset.order.spooled_order import SpooledOrder
 from lading._core.dataset.source.source import Listing
-from lading._core.formats.base import Stretch
+from lading._core.formats.base import Span
 from lading._core.pipeline.cutting import Cut
 from lading._core.storage.base import Store, file_infos
 from lading._core.storage.concurrent import concurrent_map, is_remote
@@ -27,12 +27,12 @@ __all__ = [
     "Piece",
     "Rates",
     "Task",
-    "arranged_tasks",
     "is_large",
     "is_one_task",
     "piece_task",
     "plan_tasks",
     "shard_sizes",
+    "spooled_tasks",
 ]
 
 ALONE_BYTES = 64 << 20
@@ -76,7 +76,7 @@ class Task:
         source_bytes: size of its source shards, or of its samples.
         cut: how its output is cut into shards.
         first_row: number of samples in all shards before, if rows are named by number.
-        stretches: what it reads of each of its source shards, None for all of a shard; empty if it cuts none.
+        spans: what it reads of each of its source shards, None for all of a shard; empty if it cuts none.
     """
 
     number: int
@@ -85,7 +85,7 @@ class Task:
     source_bytes: int
     cut: Cut
     first_row: int | None = None
-    stretches: tuple[Stretch | None, ...] = ()
+    spans: tuple[Span | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +95,12 @@ class Piece:
     Attributes:
         shard: number of its shard.
         size_bytes: its size.
-        stretch: its samples; None for those of the whole shard.
+        span: its samples; None for those of the whole shard.
     """
 
     shard: int
     size_bytes: int
-    stretch: Stretch | None = None
+    span: Span | None = None
 
 
 def is_large(size: int, sizes: Sequence[int], shard_bytes: int | None, *, has_more: bool = False) -> bool:
@@ -149,28 +149,28 @@ def plan_tasks(pieces: Sequence[Piece], shard_bytes: int | None, rates: Rates) -
 
 
 def piece_task(number: int, pieces: Sequence[Piece], cut: Cut) -> Task:
-    """Return neighbouring pieces as a task: those of a shard are one stretch of it."""
-    size, found = sum(piece.size_bytes for piece in pieces), dict[int, Stretch | None]()
+    """Return neighbouring pieces as a task: those of a shard are one span of it."""
+    size, found = sum(piece.size_bytes for piece in pieces), dict[int, Span | None]()
     for piece in pieces:
         known = found.get(piece.shard)
-        found[piece.shard] = piece.stretch if known is None or piece.stretch is None else known.through(piece.stretch)
-    stretches = tuple(None if each is not None and each.is_whole else each for each in found.values())
+        found[piece.shard] = piece.span if known is None or piece.span is None else known.through(piece.span)
+    spans = tuple(None if each is not None and each.is_whole else each for each in found.values())
     first, stop = pieces[0].shard, pieces[-1].shard + 1
-    return Task(number, first, stop, size, cut, stretches=stretches if any(stretches) else ())
+    return Task(number, first, stop, size, cut, spans=spans if any(spans) else ())
 
 
-def arranged_tasks(arranged: Arranged, shard_bytes: int | None, ratio: float) -> list[Task]:
+def spooled_tasks(spooled_order: SpooledOrder, shard_bytes: int | None, ratio: float) -> list[Task]:
     """Cut samples in a new order into tasks of about one output shard: ranges of places, by the size of the samples.
 
     Args:
-        arranged: the samples.
+        spooled_order: the samples.
         shard_bytes: size of an output shard on disk; None for about `SHARD_BYTES`.
         ratio: expected bytes in a file for each byte of payload.
     """
     size = SHARD_BYTES if shard_bytes is None else shard_bytes
     return [
         Task(number, first, stop, part, Cut(size, int(part * ratio), _ALLOWED_SLACK, ratio))
-        for number, (first, stop, part) in enumerate(arranged.bounds(max(int(size / ratio), 1)))
+        for number, (first, stop, part) in enumerate(spooled_order.bounds(max(int(size / ratio), 1)))
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
-from lading._core.dataset.order.arranged import Arranged
+from lading._core.dataset.order.spooled_order import SpooledOrder
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.transform.function_spool import StepSpool
 from lading._core.formats.registry import get_format
@@ -59,28 +59,27 @@ def _long_piece(pieces: Sequence[Piece], number: int) -> Piece:
     """Return a piece with those behind it in its shard, until there is enough for a trial."""
     found = pieces[number]
     for more in pieces[number + 1 :]:
-        if (
-            found.stretch is None
-            or more.stretch is None
-            or more.shard != found.shard
-            or found.size_bytes > _TRIED_BYTES
-        ):
+        if found.span is None or more.span is None or more.shard != found.shard or found.size_bytes > _TRIED_BYTES:
             break
         found = replace(found, size_bytes=found.size_bytes + more.size_bytes,
-                        stretch=found.stretch.through(more.stretch))  # fmt: skip
+                        span=found.span.through(more.span))  # fmt: skip
     return found
 
 
-def tried_ratio(shards: Shards, spec: JobPlan, arranged: Arranged, spools: Sequence[StepSpool | None] = ()) -> float:
+def tried_ratio(
+    shards: Shards, spec: JobPlan, spooled_order: SpooledOrder, spools: Sequence[StepSpool | None] = ()
+) -> float:
     """Return the bytes that a conversion writes for each byte of payload, found by the first samples in a new order."""
     written = payload = 0
     with suppress(LadingError), shards.reporting_to(Counter()):
-        _, written, payload = _tried(shards, spec, range(arranged.count), arranged=arranged, spools=spools)
+        _, written, payload = _tried(
+            shards, spec, range(spooled_order.count), spooled_order=spooled_order, spools=spools
+        )
     return max(written / payload, _LEAST_RATIO) if written and payload else 1.0
 
 
 def _tried(
-    shards: Shards, spec: JobPlan, tried: range, piece: Piece | None = None, arranged: Arranged | None = None,
+    shards: Shards, spec: JobPlan, tried: range, piece: Piece | None = None, spooled_order: SpooledOrder | None = None,
     spools: Sequence[StepSpool | None] = (),
 ) -> tuple[float, int, int]:  # fmt: skip
     """Share of a piece, or of places, that was read, bytes that were written, and bytes of payload."""
@@ -98,9 +97,9 @@ def _tried(
         )  # fmt: skip
         held.callback(writer.abort)
         sizes = {} if piece is None else {piece.shard: piece.size_bytes}
-        stretches = () if piece is None else [piece.stretch]
-        converter = Converter(shards, small, arranged, sizes=sizes, spools=spools)
-        for batch in converter.copied(tried, writer, stretches):
+        spans = () if piece is None else [piece.span]
+        converter = Converter(shards, small, spooled_order, sizes=sizes, spools=spools)
+        for batch in converter.copied(tried, writer, spans):
             share, payload = batch.source_share or 0.0, payload + batch.size_bytes
             if payload >= _TRIED_BYTES:
                 break

@@ -22,7 +22,7 @@ from lading import errors
 from lading._core.arrow.references import is_ref, ref_field, with_refs
 from lading._core.dataset.shards.bad_shards import SkippedShard
 from lading._core.manifest.values import SHARDS_SCHEMA
-from lading._core.pipeline.finished import Part
+from lading._core.pipeline.finished import FinishedPart
 from lading.errors import LadingError
 
 __all__ = [
@@ -185,7 +185,7 @@ def repeat_warning(told: Mapping[str, Any], registry: dict[str | tuple[str, type
     warnings.warn_explicit(told["text"], kind, told["file"], told["line"], registry=registry)
 
 
-def encode_part(part: Part) -> dict[str, Any]:
+def encode_part(part: FinishedPart) -> dict[str, Any]:
     """Return a part as JSON-able values."""
     return {
         "shards": part.shards.to_pylist(),
@@ -196,11 +196,11 @@ def encode_part(part: Part) -> dict[str, Any]:
     }
 
 
-def decode_part(told: Mapping[str, Any]) -> Part:
+def decode_part(told: Mapping[str, Any]) -> FinishedPart:
     """Return the part that `encode_part` was given."""
     shards = pa.Table.from_pylist(told["shards"], SHARDS_SCHEMA)
     columns = decode_schema(told["columns"]) or pa.schema([])
-    return Part(shards, decode_schema(told["schema"]), columns, told["counts"], told["roles"])
+    return FinishedPart(shards, decode_schema(told["schema"]), columns, told["counts"], told["roles"])
 
 
 def encode_schema(schema: pa.Schema | None) -> str | None:

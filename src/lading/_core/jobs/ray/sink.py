@@ -38,7 +38,7 @@ from lading._core.manifest.values import FOLDER, own_version
 from lading._core.pipeline.batch import Batch
 from lading._core.pipeline.columns import written_schema
 from lading._core.pipeline.cutting import Cut
-from lading._core.pipeline.finished import FinishedShards, Part
+from lading._core.pipeline.finished import FinishedPart, FinishedShards
 from lading._core.pipeline.open_shard import BuildFolder
 from lading._core.pipeline.pack import KeyNumbers
 from lading._core.pipeline.shard_kind import ShardKind
@@ -310,7 +310,7 @@ def _write(job: _WriteJob, blocks: Sequence[pa.Table], task: int) -> _Written:
         writer.end_shard()
         closing.wait()
         columns = pa.schema(list(writer.columns.seen.values()))
-        part = Part(shards.close(), writer.columns.schema, columns, shards.counts, kind.roles.of)
+        part = FinishedPart(shards.close(), writer.columns.schema, columns, shards.counts, kind.roles.of)
         failed.pop_all()
     begins, ends = _open_ends(blocks) if layout.has_items else ((), ())
     return _Written(task, folder, encode_part(part), writer.num_rows, begins, ends)
@@ -448,7 +448,7 @@ def _refuse_cut_documents(done: Sequence[_Written]) -> None:
             )  # fmt: skip
 
 
-def _refuse_other_columns(parts: Sequence[Part], destination: str) -> None:
+def _refuse_other_columns(parts: Sequence[FinishedPart], destination: str) -> None:
     """Raise SchemaMismatch where write tasks wrote other columns, which they do if Ray told them none."""
     known = [part.schema for part in parts if part.schema is not None and len(part.shards)]
     for other in known[1:]:

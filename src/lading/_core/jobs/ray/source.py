@@ -22,13 +22,13 @@ from lading._core.arrow.rebatch import split_samples
 from lading._core.arrow.views import without_views
 from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.shards.stretches import may_be_cut, refuse_same_ids, stretches_of
+from lading._core.dataset.shards.spans import may_be_cut, refuse_same_ids, spans_of
 from lading._core.dataset.source.source import LISTING_SCHEMA, Listing
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.sequence import columns_to_read
 from lading._core.dataset.transform.part_shards import planned_shards
 from lading._core.features.row_layout import row_layout
-from lading._core.formats.base import Stretch
+from lading._core.formats.base import Span
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
 from lading._core.jobs.convert.converter import Converter
@@ -166,13 +166,13 @@ class _Piece:
 
     Attributes:
         shards: rows of the listing.
-        stretches: what is read of each shard, None for all of a shard; empty if all shards are read to their ends.
+        spans: what is read of each shard, None for all of a shard; empty if all shards are read to their ends.
         num_rows: their rows behind the steps; None if it is not known.
         size_bytes: of what is read.
     """
 
     shards: list[dict[str, Any]]
-    stretches: tuple[Stretch | None, ...]
+    spans: tuple[Span | None, ...]
     num_rows: int | None
     size_bytes: int
 
@@ -196,25 +196,25 @@ def _pieces(shards: Shards, job: Job, asked: int | None) -> list[_Piece]:
     pieces = []
     for first, stop in pairwise([0, *stops.tolist()]):
         task = piece_task(0, parts[first:stop], ONE_SHARD)
-        begin = task.stretches[0] if task.stretches else None
+        begin = task.spans[0] if task.spans else None
         if begin is not None and begin.first_row:
             refuse_same_ids(shards, task.first, begin.first_sample)
-        stretches = task.stretches or (None,) * (task.stop - task.first)
+        spans = task.spans or (None,) * (task.stop - task.first)
         read = [
-            count if stretch is None else stretch.num_rows
-            for count, stretch in zip(counts[task.first : task.stop], stretches, strict=True)
+            count if span is None else span.num_rows
+            for count, span in zip(counts[task.first : task.stop], spans, strict=True)
         ]
         rows = table.slice(task.first, task.stop - task.first).to_pylist()
-        pieces.append(_Piece(rows, task.stretches, sum(read) if is_known else None, task.source_bytes))
+        pieces.append(_Piece(rows, task.spans, sum(read) if is_known else None, task.source_bytes))
     return pieces
 
 
 def _parts(shards: Shards, sizes: Sequence[int]) -> list[Part]:
-    """Return the source in parts that are read alone: shards, and stretches of large ones."""
+    """Return the source in parts that are read alone: shards, and spans of large ones."""
     may, parts = may_be_cut(shards) and not shards.files_beside, list[Part]()
     for number, size in enumerate(sizes):
         is_cut = may and is_large(size, sizes, _CUT_BYTES)
-        found = stretches_of(shards, number, _CUT_BYTES) if is_cut else ()
+        found = spans_of(shards, number, _CUT_BYTES) if is_cut else ()
         parts += [Part(number, part.size_bytes, part) for part in found] or [Part(number, size)]
     return parts
 
@@ -336,7 +336,7 @@ def _tables(text: str, piece: _Piece, names: Sequence[str] | None, most: int) ->
         using_threads(1),  # Ray counts a core for each task
         planned_shards(listing, spec.source_format, spec.read, fetcher=fetcher, stores=spec.stores) as dataset,
     ):
-        for batch in Converter(dataset, spec).ready(range(len(listing)), piece.stretches):
+        for batch in Converter(dataset, spec).ready(range(len(listing)), piece.spans):
             with batch.naming_files():
                 rows = _plain(batch, columns, fetcher)
             for part in _bounded(rows, spec.view, most):

@@ -102,8 +102,8 @@ def info(source: Queryable, *, on_progress: OnProgress | None = None, progress: 
                 size_bytes += shard.info.size_bytes if shard.info else 0
                 if chosen is None:
                     _count_shard(dataset, number, counts)
-        for portion in () if chosen is None else chosen.portions(dataset.row_layout.counting):
-            counts.add(portion.batch, dataset.view)
+        for traced in () if chosen is None else chosen.traced_batches(dataset.row_layout.counting):
+            counts.add(traced.batch, dataset.view)
         dataset.bad.refuse_all(len(dataset.listing))
         dataset.counts.update(mixed_columns(counts.schemas))
         columns = [(f.name, str(f.type), type(feature_of(f)).__name__) for f in schema]

@@ -51,7 +51,7 @@ def dataset_stats(
     ):
         found, chosen = Summaries(dataset.view), query.samples_of(dataset)
         if chosen is not None:
-            batches = (portion.batch for portion in chosen.portions(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES))
+            batches = (traced.batch for traced in chosen.traced_batches(max_rows=_MAX_ROWS, max_bytes=_MAX_BYTES))
             for size in _add_all(dataset, batches, found):
                 if report is not None:
                     report(Progress(0, len(dataset.listing), found.samples, size))

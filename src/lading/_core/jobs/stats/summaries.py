@@ -31,7 +31,7 @@ from lading._core.arrow.views import (
     total_bytes,
     without_runs,
 )
-from lading._core.content.summaries import Counts, Keys, Numbers, mixed
+from lading._core.content.summaries import Counts, Keys, NumberSummary, mixed
 from lading._core.features.items import samples_with
 from lading._core.features.row_layout import RowLayout, row_layout
 from lading._core.features.types import Audio, Feature, Image, Json, Text, Video, feature_of
@@ -75,7 +75,7 @@ class Summary:
     filled: int = 0
     size_bytes: int | None = None
     unreadable: int = 0
-    numbers: Numbers | None = None
+    numbers: NumberSummary | None = None
     counts: Counts | None = None
     stored: pa.DataType | None = None
     labels: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class Summary:
         self.labels = self.labels or other.labels
         self.is_fact = self.is_fact or other.is_fact
         if other.numbers is not None:
-            self.numbers = self.numbers or Numbers()
+            self.numbers = self.numbers or NumberSummary()
             self.numbers.merge(other.numbers)
         if other.counts is not None:
             self.counts = self.counts or Counts()
@@ -101,7 +101,7 @@ class Summary:
 
     def add_numbers(self, values: NDArray[Any], places: _Places) -> None:
         """Add numbers."""
-        self.numbers = self.numbers or Numbers()
+        self.numbers = self.numbers or NumberSummary()
         self.numbers.add(values, places)
 
     def add_found(self, found: Mapping[str, int]) -> None:

@@ -123,8 +123,8 @@ def all_digests(
     """Digests of all samples, as `digests_of` gives them, with progress reported."""
     total, samples, size_bytes = len(dataset.listing), 0, 0
     if chosen is not None:
-        found_behind = chosen.portions(max_rows=DIGEST_ROWS, max_bytes=DIGEST_BYTES, views=True)
-        parts = digests_of_batches(dataset, (portion.batch for portion in found_behind), keyed=keyed)
+        found_behind = chosen.traced_batches(max_rows=DIGEST_ROWS, max_bytes=DIGEST_BYTES, views=True)
+        parts = digests_of_batches(dataset, (traced.batch for traced in found_behind), keyed=keyed)
     else:
         parts = digests_of(dataset, range(total), keyed=keyed, limit=limit)
     for found in parts:

@@ -21,7 +21,7 @@ from lading.errors import LadingError
 __all__ = [
     "Origin",
     "Place",
-    "Portion",
+    "TracedBatch",
     "first_samples_of",
     "reported",
     "rows_of_file",
@@ -72,7 +72,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class TracedBatch:
     """A batch on its way through the steps.
 
     Attributes:
@@ -93,7 +93,7 @@ class Portion:
 
     @contextmanager
     def naming_rows(self) -> Iterator[None]:
-        """Errors of the body that count the rows of the portion name the file and the row in it instead.
+        """Errors of the body that count the rows of the batch name the file and the row in it instead.
 
         The row is left out where it is unknown.
         """
@@ -108,65 +108,65 @@ class Portion:
             raise
 
 
-def taken(portion: Portion, rows: NDArray[np.int64], view: str) -> Portion:
-    """These rows of a portion, in rising order."""
-    batch, samples = portion.batch, portion.samples
+def taken(traced: TracedBatch, rows: NDArray[np.int64], view: str) -> TracedBatch:
+    """These rows of a batch, in rising order."""
+    batch, samples = traced.batch, traced.samples
     if samples is not None:
         of_row = np.searchsorted(row_layout(view).firsts(batch), rows, side="right") - 1
         samples = samples[np.unique(of_row)]
-    left = None if portion.rows is None else portion.rows[rows]
-    return replace(portion, batch=take_rows(batch, rows), samples=samples, rows=left)
+    left = None if traced.rows is None else traced.rows[rows]
+    return replace(traced, batch=take_rows(batch, rows), samples=samples, rows=left)
 
 
-def without_samples(portion: Portion, rows: NDArray[np.int64], why: str, view: str) -> Portion:
-    """A portion without the rows of some samples, which are reported."""
-    outcome = RowOutcome(why, FILTERED, portion.batch, rows)
-    placed = None if portion.rows is None else portion.rows[rows]
-    left = np.delete(np.arange(portion.batch.num_rows), rows)
-    return taken(replace(portion, outcomes=(*portion.outcomes, (placed, outcome))), left, view)
+def without_samples(traced: TracedBatch, rows: NDArray[np.int64], why: str, view: str) -> TracedBatch:
+    """A batch without the rows of some samples, which are reported."""
+    outcome = RowOutcome(why, FILTERED, traced.batch, rows)
+    placed = None if traced.rows is None else traced.rows[rows]
+    left = np.delete(np.arange(traced.batch.num_rows), rows)
+    return taken(replace(traced, outcomes=(*traced.outcomes, (placed, outcome))), left, view)
 
 
 def reported(
-    portion: Portion, samples: NDArray[np.int64], why: tuple[str, str], view: str, details: Sequence[str] = ()
-) -> Portion:
-    """The portion with the outcome of samples: of their first rows, and of those that go along."""
-    batch, (reason, outcome) = portion.batch, why
+    traced: TracedBatch, samples: NDArray[np.int64], why: tuple[str, str], view: str, details: Sequence[str] = ()
+) -> TracedBatch:
+    """The batch with the outcome of samples: of their first rows, and of those that go along."""
+    batch, (reason, outcome) = traced.batch, why
     firsts = row_layout(view).bounds(batch)
     heads = firsts[samples]
     along = np.setdiff1d(sample_rows(firsts, samples), heads)
     told = (RowOutcome(reason, outcome, batch, heads, details), RowOutcome(ALONG, outcome, batch, along))
-    placed = ((None if portion.rows is None else portion.rows[each.rows], each) for each in told)
-    return replace(portion, outcomes=(*portion.outcomes, *placed))
+    placed = ((None if traced.rows is None else traced.rows[each.rows], each) for each in told)
+    return replace(traced, outcomes=(*traced.outcomes, *placed))
 
 
 def without_failed(
-    portion: Portion, failed: Mapping[int, str], view: str, kept: NDArray[np.bool_] | None = None
-) -> Portion:
-    """The portion without samples for which a function raised, which are reported, and without those not kept."""
-    firsts = row_layout(view).bounds(portion.batch)
+    traced: TracedBatch, failed: Mapping[int, str], view: str, kept: NDArray[np.bool_] | None = None
+) -> TracedBatch:
+    """The batch without samples for which a function raised, which are reported, and without those not kept."""
+    firsts = row_layout(view).bounds(traced.batch)
     left = np.ones(len(firsts) - 1, np.bool_) if kept is None else kept
     if failed:
         samples, why = np.array(list(failed), np.int64), "samples for which the function raised an error"
-        portion = reported(portion, samples, (why, DROPPED), view, list(failed.values()))
+        traced = reported(traced, samples, (why, DROPPED), view, list(failed.values()))
         left[samples] = False
-    return portion if left.all() else taken(portion, sample_rows(firsts, np.flatnonzero(left)), view)
+    return traced if left.all() else taken(traced, sample_rows(firsts, np.flatnonzero(left)), view)
 
 
-def first_samples_of(portion: Portion, firsts: NDArray[np.int64], count: int) -> Portion:
-    """The first samples of a portion. Rows that were left out behind the last of them are not reported."""
+def first_samples_of(traced: TracedBatch, firsts: NDArray[np.int64], count: int) -> TracedBatch:
+    """The first samples of a batch. Rows that were left out behind the last of them are not reported."""
     stop = int(firsts[count])
-    outcomes = portion.outcomes
-    if portion.rows is not None:
-        last = int(portion.rows[stop - 1]) if stop else -1
-        end = int(portion.ends[np.searchsorted(portion.ends, last, side="right")]) if stop else 0
+    outcomes = traced.outcomes
+    if traced.rows is not None:
+        last = int(traced.rows[stop - 1]) if stop else -1
+        end = int(traced.ends[np.searchsorted(traced.ends, last, side="right")]) if stop else 0
         outcomes = tuple(
             (rows, each) if rows is None else (rows[rows < end], replace(each, rows=each.rows[rows < end]))
             for rows, each in outcomes
         )
     return replace(
-        portion,
-        batch=portion.batch.slice(0, stop),
-        samples=None if portion.samples is None else portion.samples[:count],
-        rows=None if portion.rows is None else portion.rows[:stop],
+        traced,
+        batch=traced.batch.slice(0, stop),
+        samples=None if traced.samples is None else traced.samples[:count],
+        rows=None if traced.rows is None else traced.rows[:stop],
         outcomes=outcomes,
     )

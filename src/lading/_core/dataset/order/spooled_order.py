@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 from lading._core.arrow.free_memory import release_freed
 from lading._core.arrow.references import FileEntry, files_of, is_ref, renumbered, unpack, with_files, with_refs
 from lading._core.arrow.views import reorder, row_bytes, without_views
-from lading._core.dataset.transform.portion import Origin
+from lading._core.dataset.transform.traced_batch import Origin
 from lading._core.features.items import sample_rows, split_rows, without_source
 from lading._core.features.row_layout import row_layout
 from lading._core.storage.temporary import temporary_folder, writing
 
-__all__ = ["HELD_BYTES", "Arranged", "Spool", "Unite"]
+__all__ = ["HELD_BYTES", "Spool", "SpooledOrder", "Unite"]
 
 Unite: TypeAlias = Callable[[Sequence[pa.Table]], pa.Table]
 """Makes one table of rows of several shards."""
@@ -44,7 +44,7 @@ _BUCKET_BYTES, _BUCKET_PAYLOAD, _MOST_BUCKETS = 16 << 20, 128 << 20, 4096
 _MOST_BLOCKS = 1 << 16
 _FLUSH_PARTS = 8
 """Rows go to the temporary file in so many parts, because those in their new order are copies."""
-_ROWS, _FACTS, _NUMBERS = "rows", "arranged.npz", "numbers.npy"
+_ROWS, _FACTS, _NUMBERS = "rows", "spooled.npz", "numbers.npy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _united(unite: Unite, files: Sequence[FileEntry], parts: Sequence[pa.Table])
 
 
 @dataclass(frozen=True, slots=True)
-class Arranged:
+class SpooledOrder:
     """Samples that can be read by ranges of places in their new order.
 
     Attributes:
@@ -275,7 +275,7 @@ class Spool:
         if self._size >= HELD_BYTES:
             self._flush()
 
-    def finish(self) -> Arranged:
+    def finish(self) -> SpooledOrder:
         """Return the samples in their new order; they can be read while this spool is open."""
         if self._chunks or self._to_file:
             self._flush()
@@ -284,7 +284,7 @@ class Spool:
             self._bucket = self._bucket_of(sum(len(part.places) for part in self._held))
             self._held = [_sorted(self._unite, [*self._files], self._held)]
         chunks = np.array(self._chunks, np.int64).reshape(-1, 4)
-        made = Arranged(
+        made = SpooledOrder(
             self._count, self._block, self._sizes, self._view, self._unite, self._origin, list(self._files),
             self._bucket, chunks, self._folder, self._held,
         )  # fmt: skip

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import lading
 from in_process import by_tasks
 from lading._core.arrow.references import FileEntry, concat, files_of, make_refs, unpack, with_files
-from lading._core.dataset.order import arranged
-from lading._core.dataset.order.arranged import Arranged, Spool
+from lading._core.dataset.order import spooled_order
 from lading._core.dataset.order.numbers import random_order
-from lading._core.dataset.transform.portion import Origin
+from lading._core.dataset.order.spooled_order import Spool, SpooledOrder
+from lading._core.dataset.transform.traced_batch import Origin
 from lading._core.jobs.convert import schedule
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.stores import Stores
@@ -48,7 +48,7 @@ def test_ranges_of_places_hold_the_samples_in_order(
     rng, count = np.random.default_rng(seed), len(counts)
     places = rng.permutation(count)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arranged, "HELD_BYTES", held)
+        patch.setattr(spooled_order, "HELD_BYTES", held)
         with Spool(count, "interleaved", _unite, _origin(count), to_file=to_file) as spool:
             for at in range(0, count, size):
                 part = range(at, min(at + size, count))
@@ -60,7 +60,7 @@ def test_ranges_of_places_hold_the_samples_in_order(
                 spool.add(pa.record_batch(columns, schema=schema), starts, places[part.start : part.stop])
             made = spool.finish()
             if to_file:
-                made = Arranged.opened(made.folder, "interleaved", _unite)
+                made = SpooledOrder.opened(made.folder, "interleaved", _unite)
             assert sum(size for *_, size in made.bounds(40)) >= sum(np.repeat(np.arange(count), counts))
             expected = np.argsort(places)
             for bytes_ in (40, 1 << 20):
@@ -88,7 +88,7 @@ def test_samples_of_one_id_stay_two() -> None:
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("kind", ["parquet", "tar", "tar.gz"])
 def test_a_shuffle_through_a_temporary_file(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arranged, "HELD_BYTES", 10_000)
+    monkeypatch.setattr(spooled_order, "HELD_BYTES", 10_000)
     monkeypatch.setattr(schedule, "ALONE_BYTES", 0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
@@ -118,7 +118,7 @@ def test_a_shuffle_through_a_temporary_file(kind: str, tmp_path: Path, monkeypat
 def test_references_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """References to 300 files of 60 KB values; `bench/order_cases.py` does the same with ten million."""
     held = 3 << 20
-    monkeypatch.setattr(arranged, "HELD_BYTES", held)
+    monkeypatch.setattr(spooled_order, "HELD_BYTES", held)
     count, each = 300_000, 1000
     order = random_order(count, seed=3)
     places = np.empty(count, np.int64)
@@ -166,7 +166,7 @@ def test_payload_is_read_once_and_neighbours_together() -> None:
 
 
 def test_row_groups_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arranged, "HELD_BYTES", 100_000)
+    monkeypatch.setattr(spooled_order, "HELD_BYTES", 100_000)
     rng = np.random.default_rng(0)
     pq.write_table(
         pa.table({"data": [rng.bytes(2000) for _ in range(1000)]}), tmp_path / "a.parquet", row_group_size=50
@@ -182,7 +182,7 @@ def test_row_groups_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_batches_are_the_same_in_memory_and_in_the_temporary_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pages of a written Parquet file end where batches end, whoever writes it."""
-    monkeypatch.setattr(arranged, "_BUCKET_BYTES", 300)
+    monkeypatch.setattr(spooled_order, "_BUCKET_BYTES", 300)
     ends = []
     for to_file in (False, True):
         with Spool(100, "samples", _unite, _origin(100), to_file=to_file) as spool:

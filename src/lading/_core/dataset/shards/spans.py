@@ -1,4 +1,4 @@
-"""Cut a large shard into stretches, which tasks read alone."""
+"""Cut a large shard into spans, which tasks read alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 
 from lading._core.dataset.shards.shards import Shards
-from lading._core.formats.base import Scan, Stretch
+from lading._core.formats.base import Scan, Span
 from lading.errors import DataError
 
-__all__ = ["may_be_cut", "refuse_same_ids", "stretches_of"]
+__all__ = ["may_be_cut", "refuse_same_ids", "spans_of"]
 
 _MOST = 1 << 14
 
@@ -27,10 +27,10 @@ def may_be_cut(shards: Shards) -> bool:
     return is_one and shards.bad.policy == "error" and not gathered and not (of_items and shards.interleaved.fields)
 
 
-def stretches_of(shards: Shards, shard: int, step_bytes: int) -> list[Stretch]:
-    """Return a shard as stretches of about so many bytes, or of one unit if that has more; none if it has no units.
+def spans_of(shards: Shards, shard: int, step_bytes: int) -> list[Span]:
+    """Return a shard as spans of about so many bytes, or of one unit if that has more; none if it has no units.
 
-    Reads headers, and the ids of items. The counts that no stretch reports are added to those of the shards.
+    Reads headers, and the ids of items. The counts that no span reports are added to those of the shards.
     """
     source = shards.source(shard)
     reader = shards.fmt.open(source, source.options_over(shards.read_options))
@@ -51,7 +51,7 @@ def stretches_of(shards: Shards, shard: int, step_bytes: int) -> list[Stretch]:
     bounds = np.append(begins[first], begins[-1]).tolist()
     row, skip, sample, offset = (column.tolist() for column in (rows, skipped, samples, units.offset))
     found = [
-        Stretch(row[a], row[b], skip[a], sample[a], sample[b], offset[a], offset[b], is_last=b == bounds[-1])
+        Span(row[a], row[b], skip[a], sample[a], sample[b], offset[a], offset[b], is_last=b == bounds[-1])
         for a, b in pairwise(bounds)
     ]
     if len(found) <= 1:
