@@ -22,6 +22,7 @@ import pytest
 import lading
 from damage import break_header
 from lading._core.jobs.convert.tasks import Task
+from lading._core.jobs.engine import executors
 from lading._core.jobs.engine.executors import ExecutorPool
 from lading._core.jobs.engine.messages import decode_message, encode_message
 from lading._core.jobs.engine.progress import Progress, Tally
@@ -241,6 +242,25 @@ def test_the_first_error_and_an_interrupt_cancel_what_has_not_begun() -> None:
         with Slow(1) as executor, ExecutorPool(executor, 5, 1, owned=False) as pool, pytest.raises(error):
             list(pool.run({"conversion": ""}, some_tasks(50), interrupted, lambda _: None))
         assert len(begun) <= (1 if interrupts else 5)
+
+
+def test_an_interrupt_does_not_wait_for_tasks_that_were_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker programs never look at their cancelled futures: `shutdown` ends them."""
+    waited = list[list[Future[Any]]]()
+
+    class Silent(Executor):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            return Future()
+
+    def interrupted(task: Task) -> SentTask:
+        if task.number == 2:
+            raise KeyboardInterrupt
+        return sent(task)
+
+    monkeypatch.setattr(executors, "wait", lambda futures, timeout: waited.append(futures))
+    with ExecutorPool(Silent(), 5, 1, owned=True) as pool, pytest.raises(KeyboardInterrupt):
+        list(pool.run({"conversion": ""}, some_tasks(50), interrupted, lambda _: None))
+    assert waited == [[]]
 
 
 def test_one_slow_task_does_not_let_all_others_answer_before() -> None:

@@ -250,11 +250,10 @@ class ExecutorPool:
 
     def close(self) -> None:
         """Cancel what has not begun, and wait for what runs. Unfinished tasks are lost."""
-        running, self._running = list(self._running), {}
-        for future in running:
-            future.cancel()
+        futures, self._running = list(self._running), {}
         try:
-            wait(running, timeout=_END_S)
+            # An executor need not say when it has seen that a future is cancelled, without which `wait` goes on.
+            wait([future for future in futures if not future.cancel()], timeout=_END_S)
         finally:  # a second Ctrl-C ends the wait
             if self._owned:
                 self._executor.shutdown(wait=False, cancel_futures=True)
