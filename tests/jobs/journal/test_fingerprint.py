@@ -34,8 +34,14 @@ class Caption:
         self.size = size
     def shown(self):
         return 5
+    @staticmethod
+    def cut(text):
+        return text[:20]
+    @property
+    def longest(self):
+        return 30
     def __call__(self, sample):
-        return self.shown()
+        return self.shown(), self.cut(sample), self.longest
 
 def made(known=frozenset({"p", "q"}), *, pattern=re.compile("a+")):
     held = ["x", Caption(6)]
@@ -47,7 +53,8 @@ def made(known=frozenset({"p", "q"}), *, pattern=re.compile("a+")):
 """
 _CHANGES = [
     ('["x"', '["z"'), ('"q"}', '"r"}'), ('"a+"', '"b+"'), ("factor=1", "factor=2"), ('word="y"', 'word="z"'),
-    ("return 5", "return 0"), ("Caption(6)", "Caption(7)"), ("(lambda: 7)", "(lambda: 8)"), ('"l"}', '"m"}'),
+    ("return 5", "return 0"), ("text[:20]", "text[:21]"), ("return 30", "return 31"),
+    ("Caption(6)", "Caption(7)"), ("(lambda: 7)", "(lambda: 8)"), ('"l"}', '"m"}'),
 ]  # fmt: skip
 
 
@@ -188,3 +195,10 @@ def test_a_long_chain_of_objects_is_unknown() -> None:
     unknown: list[str] = []
     assert plain_facts(chain, unknown) == plain_facts(chain, [])
     assert len(unknown) == 1
+
+
+def test_values_that_others_share_are_walked_once() -> None:
+    shared = Caption("x")
+    for _ in range(30):
+        shared = Caption((shared, shared))  # type: ignore[arg-type] # any value will do
+    assert plain(shared) == plain(shared)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
 
@@ -45,7 +45,7 @@ def fingerprint(value: object) -> str:
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
-def plain_facts(value: Any, unknown: list[str], inside: tuple[Any, ...] = ()) -> Any:
+def plain_facts(value: Any, unknown: list[str], known: dict[int, tuple[Any, Any]] | None = None, depth: int = 0) -> Any:
     """Return a value as JSON-able values, equal for equal values in every process.
 
     Large values (tables, arrays, code) are shown by a fingerprint.
@@ -53,20 +53,24 @@ def plain_facts(value: Any, unknown: list[str], inside: tuple[Any, ...] = ()) ->
     Args:
         value: the value.
         unknown: gets the class of each value inside that only its class stands for.
-        inside: the values that hold this one. Functions may hold themselves.
+        known: the values that were met before, with their facts, by their identity. Values may hold themselves.
+        depth: number of values that hold this one.
     """
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()  # names of files may be invalid Unicode
     if isinstance(value, _PLAIN):
         return str(value) if isinstance(value, int) and value.bit_length() > _JSON_BITS else value
-    if any(value is one for one in inside):
-        return "…"
-    inner = partial(plain_facts, unknown=unknown, inside=(*inside, value))
-    of_kinds = (_of_python, _of_library, _of_function, _of_object) if len(inside) < _DEEPEST else ()
+    known = {} if known is None else known
+    if id(value) in known:
+        return known[id(value)][1]
+    known[id(value)] = value, "…"  # for values inside that hold this one
+    inner = partial(plain_facts, unknown=unknown, known=known, depth=depth + 1)
+    of_kinds = (_of_python, _of_library, _of_function, _of_object) if depth < _DEEPEST else ()
     plain = next((one for one in (of_kind(value, inner) for of_kind in of_kinds) if one is not None), None)
     if plain is None or _hides_state(type(value)):
         unknown.append(_name(type(value)))
-    return _name(type(value)) if plain is None else plain
+    known[id(value)] = value, _name(type(value)) if plain is None else plain
+    return known[id(value)][1]
 
 
 def _of_python(value: Any, inner: _Inner) -> Any:
@@ -171,9 +175,22 @@ def _hides_state(kind: type) -> bool:
 
 def _class(kind: type) -> str:
     """Return the name of a class, and a fingerprint of the methods of it and its bases."""
-    methods = [{name: _code(one.__code__) for name, one in vars(base).items() if isinstance(one, FunctionType)}
+    methods = [{name: [_code(one.__code__) for one in _functions(attribute)] for name, attribute in vars(base).items()}
                for base in kind.__mro__]  # fmt: skip
-    return f"{_name(kind)} {fingerprint(methods)}"
+    named = [{name: code for name, code in each.items() if code} for each in methods]
+    return f"{_name(kind)} {fingerprint(named)}"
+
+
+def _functions(attribute: Any) -> list[FunctionType]:
+    """Return the functions of a class' attribute: a method, or the functions of a property."""
+    parts = [attribute]
+    if isinstance(attribute, (staticmethod, classmethod)):
+        parts = [attribute.__func__]
+    elif isinstance(attribute, property):
+        parts = [attribute.fget, attribute.fset, attribute.fdel]
+    elif isinstance(attribute, cached_property):
+        parts = [attribute.func]
+    return [part for part in parts if isinstance(part, FunctionType)]
 
 
 def _name(value: Any) -> str:
