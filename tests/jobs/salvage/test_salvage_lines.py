@@ -81,7 +81,8 @@ def test_without_what_says_where_they_begin_lines_are_walked_if_asked_for(kind: 
     meta = source / f"shard.00001.{kind}.meta"
     meta.write_bytes(meta.read_bytes()[:100])
     result = salvage(source, tmp_path / "out")
-    assert {entry["file"] for entry in result.lost} == {str(meta).removesuffix(".meta")}
+    assert {entry["file"] for entry in result.lost} == {str(meta)}
+    assert all("walk_lines" in entry["advice"] for entry in result.lost)
     assert 0 < result.samples < _ROWS
     assert salvage(source, tmp_path / "all", source_options={"walk_lines": True}).samples == _ROWS
     assert saved(tmp_path / "all") == texts()

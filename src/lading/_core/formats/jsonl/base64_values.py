@@ -28,7 +28,6 @@ from lading.errors import DataError
 
 __all__ = ["base64_texts", "becomes_base64", "from_base64", "holds_base64"]
 
-"""Features whose bytes are texts."""
 _SHOWN = 40
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -42,7 +43,16 @@ from lading._core.formats.mds.stored_schema import given_field, in_type, is_rear
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.range_reader import RangeReader
 from lading._core.storage.unwrap import unwrapped
-from lading.errors import CorruptShard, LadingError, LimitExceeded, NotFound, SidecarMismatch, UsageError, errors_at
+from lading.errors import (
+    CorruptShard,
+    DataError,
+    LadingError,
+    LimitExceeded,
+    NotFound,
+    SidecarMismatch,
+    UsageError,
+    errors_at,
+)
 from lading.limits import Limits, raised_by
 
 __all__ = ["MdsReader", "ReadOptions", "parse_object", "same_bytes"]
@@ -194,7 +204,7 @@ class MdsReader(SampleReader):
         """Return the starts of samples, and the end of the last; and the shard's own header."""
         split = entry is not None and entry.raw_meta is not None
         head = _meta(self._source, entry, self._options) if split and entry is not None else self._body
-        with errors_at(file=head.path):
+        with errors_at(file=head.path), _advising() if split else nullcontext():
             size = _HEAD_BYTES + (4 * entry.samples if entry is not None else 0)
             with head.expecting([(0, min(size, head.size_bytes))]):
                 offset, text = _read_head(head, self._body.size_bytes, self._source.limits, split=split)
@@ -494,10 +504,17 @@ def _meta(source: ShardFile, entry: MDSEntry, options: ReadOptions) -> RangeRead
     else:  # the entry is older than the shard's name, which changes when a dataset adopts a worker's output
         path = meta_name(path, posixpath.splitext(path)[1] if compression else "")
     listed = _Listed(entry.raw_meta, entry.packed_meta, options)
-    try:
+    with _advising():
         return _opened(replace(source, store=source.place_store), path, compression, listed)
-    except NotFound as error:
-        error.advice = "Read lines by their ends with --option walk_lines=true, without this file."
+
+
+@contextmanager
+def _advising() -> Iterator[None]:
+    """Have an error of a `.meta` that is missing or damaged say how lines are read without it."""
+    try:
+        yield
+    except (DataError, NotFound) as error:
+        error.advice = error.advice or "Read lines by their ends with --option walk_lines=true, without this file."
         raise
 
 

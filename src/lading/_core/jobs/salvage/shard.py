@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -644,8 +645,10 @@ def _named_as(error: LadingError, copy: ShardFile, source: ShardFile) -> LadingE
 
 
 def _at_source(error: LadingError, source: ShardFile) -> LadingError:
-    """Return an error of a temporary file as one of the file that it was made of."""
+    """Return an error of a temporary file as one of its original; a file next to that keeps its name."""
     if error.file is not None and error.file != source.place:
+        if posixpath.dirname(error.file) == posixpath.dirname(source.place):
+            return error
         error.offset = error.row = None
     error.file = source.place
     return error

@@ -45,7 +45,6 @@ ITEMS = "items"
 _MOST_FIELDS, _MOST_LEVELS = 64, 4
 _SHOWN_CHARS = 100
 _ROWS_A_SHARD = 40
-_PLACES_A_ROW = np.uint64(0x9E3779B97F4A7C15)
 
 _MEDIA = (Image, Audio, Video)
 _MOST_INT = 1 << 63
