@@ -57,7 +57,7 @@ _STEPS = ("dataset", "steps")
 _FEATURES = ("features", "types")
 _POOLS = {"ExecutorPool", "Processes", "Workers"}
 """Classes that give work to several processes, and take their answers."""
-_RANGE_CACHES = {"HashingWalk", "HeldRanges", "RangeReader", "RecentBytes"}
+_RANGE_CACHES = {"HashingWalk", "RangeReader", "RecentBytes"}
 """Classes that read a range, perhaps more, keep it and ask ahead, or keep what others read."""
 
 

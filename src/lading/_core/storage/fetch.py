@@ -40,7 +40,7 @@ from lading._core.storage.base import MappedFile, Mapper, OpenFile, Store, check
 from lading._core.storage.concurrent import concurrent_map, is_remote
 from lading._core.storage.descriptors import allowed_files
 from lading._core.storage.fetch_plan import GAPS_A_REQUEST, FetchPlan, plan_ranges
-from lading._core.storage.recent import SPARE_BYTES, RecentBytes
+from lading._core.storage.recent import RecentBytes
 from lading._core.storage.roots import ELSEWHERE
 from lading._core.storage.stores import Stores, resolve
 from lading._core.storage.unwrap import UnwrappedFile
@@ -679,35 +679,18 @@ def _ask(
     try:
         size = entry.size_bytes if entry.size_bytes >= 0 else store.head(path).size_bytes
         inside = _inside(at, rows, entry, size)
-        offset, length = at.offset[inside], at.length[inside]
-        held = recent.find(entry, offset, length)
-        which, start = held.which, held.start
-        more = which < 0
-        if not more.any():
-            return inside, which, start, held.buffers
-        for row, parts in held.begins.items():
-            have = sum(part.size for part in parts)
-            offset[row], length[row] = offset[row] + have, length[row] - have
-        if held.buffers and int(length[more].sum()) > SPARE_BYTES:
-            recent.clear(but_last=True)  # else both the windows and the answers are in memory
+        asked = partial(_asked, store=store, path=path, version=entry.version)
         try:
-            plan, answers = _asked(offset[more], length[more], store, path, entry.version)
+            return inside, *recent.read(entry, at.offset[inside], at.length[inside], asked)
         except ShortRead:
             now = store.head(path).size_bytes
             if now >= size:
                 raise
             inside = _inside(at, rows, entry, now)  # the file became shorter since it was listed
-            plan, answers = _asked(at.offset[inside], at.length[inside], store, path, entry.version)
+            plan, answers = asked(at.offset[inside], at.length[inside])
             return inside, plan.request_of, plan.offset_in, answers
     except _OF_THE_FILE as error:
         return error
-    buffers = held.buffers + answers
-    which[more], start[more] = len(held.buffers) + plan.request_of, plan.offset_in
-    for row, parts in held.begins.items():
-        rest = buffers[which[row]].slice(int(start[row]), int(length[row]))
-        which[row], start[row] = len(buffers), 0
-        buffers.append(pa.py_buffer(b"".join([*parts, rest])))
-    return inside, which, start, buffers
 
 
 def _asked(

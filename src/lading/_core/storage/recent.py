@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
 from threading import Lock
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,30 +13,17 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.byte_ranges import Buffer
 from lading._core.arrow.references import FileEntry
+from lading._core.storage.fetch_plan import FetchPlan
 
-__all__ = ["SPARE_BYTES", "HeldRanges", "RecentBytes"]
+__all__ = ["SPARE_BYTES", "RecentBytes"]
+
+Ask: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], tuple[FetchPlan, list[pa.Buffer]]]
+"""Read ranges of a file by offset and length: return the plan of the requests, and their answers."""
 
 SPARE_BYTES = 16 << 20
 """Bytes of two large windows of a walk: it may be so far ahead of the batch that is fetched."""
 _MOST_PARTS = 64
 """A range whose held beginning is a smaller part of it is read whole: to join the two copies it."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRanges:
-    """What windows hold of ranges of a file.
-
-    Attributes:
-        buffers: memory with ranges that are held.
-        which: the buffer of each range; −1 if it is not held whole.
-        start: its start there.
-        begins: by number of a range of which a good part is held, the bytes that it begins with.
-    """
-
-    buffers: list[pa.Buffer]
-    which: NDArray[np.int32]
-    start: NDArray[np.int64]
-    begins: dict[int, list[pa.Buffer]]
 
 
 class RecentBytes:
@@ -70,16 +58,44 @@ class RecentBytes:
         self._windows = deque(windows)
         self._size = sum(data.size for *_, data in windows)
 
-    def find(self, file: FileEntry, offset: NDArray[np.int64], length: NDArray[np.int64]) -> HeldRanges:
-        """Return what windows hold of ranges of a file.
+    def read(
+        self, file: FileEntry, offset: NDArray[np.int64], length: NDArray[np.int64], ask: Ask
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], list[pa.Buffer]]:
+        """Return the buffer of each range of a file and its start there, and the buffers.
 
-        A range that windows hold in parts gets a buffer of its own.
+        `ask` reads what the windows do not hold. A range that is held in parts gets a buffer of its own.
+        """
+        buffers, which, start, begins = self._find(file, offset, length)
+        more = which < 0
+        if not more.any():
+            return which, start, buffers
+        rest = length.copy()
+        for row, parts in begins.items():
+            rest[row] -= sum(part.size for part in parts)
+        if buffers and int(rest[more].sum()) > SPARE_BYTES:
+            self.clear(but_last=True)  # else both the windows and the answers are in memory
+        plan, answers = ask((offset + length - rest)[more], rest[more])
+        which[more], start[more] = len(buffers) + plan.request_of, plan.offset_in
+        buffers += answers
+        for row, parts in begins.items():
+            parts.append(buffers[which[row]].slice(int(start[row]), int(rest[row])))
+            which[row], start[row] = len(buffers), 0
+            buffers.append(pa.py_buffer(b"".join(parts)))
+        return which, start, buffers
+
+    def _find(
+        self, file: FileEntry, offset: NDArray[np.int64], length: NDArray[np.int64]
+    ) -> tuple[list[pa.Buffer], NDArray[np.int32], NDArray[np.int64], dict[int, list[pa.Buffer]]]:
+        """Return buffers with ranges; the buffer of each range (−1: not held whole) and its start there.
+
+        Also return, by number of a range of which a good part is held, the bytes that it begins with.
         """
         with self._lock:
             mine = [(start, data) for other, start, data in self._windows if other == file]
         which, start_in = np.full(len(offset), -1, np.int32), np.zeros(len(offset), np.int64)
+        begins: dict[int, list[pa.Buffer]] = {}
         if not mine:
-            return HeldRanges([], which, start_in, {})
+            return [], which, start_in, begins
         starts = np.array([start for start, _ in mine])
         stops = starts + [data.size for _, data in mine]
         owner = np.searchsorted(starts, offset, "right") - 1
@@ -87,7 +103,6 @@ class RecentBytes:
         inside = begun & (offset + length <= stops[owner])
         which[inside], start_in[inside] = owner[inside], (offset - starts[owner])[inside]
         buffers = [data for _, data in mine]
-        begins: dict[int, list[pa.Buffer]] = {}
         for row in np.flatnonzero(begun & ~inside).tolist():  # at most one a window, or what is not held
             size = int(length[row])
             parts = _beginning(mine[int(owner[row]) :], int(offset[row]), size)
@@ -97,7 +112,7 @@ class RecentBytes:
             elif _MOST_PARTS * sum(part.size for part in parts) >= size:
                 begins[row] = parts
         used, which[which >= 0] = np.unique(which[which >= 0], return_inverse=True)
-        return HeldRanges([buffers[number] for number in used.tolist()], which, start_in, begins)
+        return [buffers[number] for number in used.tolist()], which, start_in, begins
 
 
 def _beginning(windows: list[tuple[int, pa.Buffer]], at: int, size: int) -> list[pa.Buffer]:
