@@ -112,24 +112,28 @@ class Converter:
         """Count rows from zero, and give lines of the ledger and digests to others: those of another task."""
         self.tally, self.losses, self._on_digests = Tally(), Outcomes(write_ledger), on_digests
 
-    def copy(self, shards: range, writer: PartWriter, spans: Sequence[Span | None] = ()) -> None:
+    def copy(
+        self,
+        shards: range,
+        writer: PartWriter,
+        spans: Sequence[Span | None] = (),
+        is_enough: Callable[[Batch], bool] | None = None,
+    ) -> bool:
         """Write the rows of some shards, with their payload or with references, as the conversion says.
 
         With spans, one for each of the shards, these samples alone are written; None stands for all of a shard.
-        """
-        for _ in self.copied(shards, writer, spans):
-            pass
-
-    def copied(self, shards: range, writer: PartWriter, spans: Sequence[Span | None] = ()) -> Iterator[Batch]:
-        """Do what `copy` does; give each batch when it is written.
+        `is_enough` is called with each batch that is written. If it returns True, the rest is left, and this returns
+        False.
 
         Raises DatasetReplaced behind the last batch if a local shard changed meanwhile.
         """
         for batch in self.ready(shards, spans):
             with batch.naming_files():
                 write_rows(writer, self._dataset.fetcher, batch, behind=True, duplicate_ids="apart")
-            yield batch
+            if is_enough is not None and is_enough(batch):
+                return False
         self._dataset.refuse_changed(shards if self._spooled_order is None else range(len(self._dataset.listing)))
+        return True
 
     def ready(self, shards: range, spans: Sequence[Span | None] = ()) -> Iterator[Batch]:
         """Give the rows of some shards as a writer takes them: with the columns that are written, and with references.

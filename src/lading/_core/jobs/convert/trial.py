@@ -16,6 +16,7 @@ from lading._core.jobs.convert.converter import Converter
 from lading._core.jobs.convert.job_plan import JobPlan
 from lading._core.jobs.convert.tasks import Piece, Rates
 from lading._core.manifest.values import FOLDER
+from lading._core.pipeline.batch import Batch
 from lading._core.pipeline.cutting import Cut
 from lading._core.pipeline.finished import FinishedShards
 from lading._core.pipeline.open_shard import BuildFolder
@@ -86,6 +87,12 @@ def _tried(
     store, write, fmt = MemoryStore(), spec.write, get_format(spec.write.format)
     kind = ShardKind(fmt, spec.view, fmt.write_options(write.options or {}), Roles(dict(spec.schemas.roles)), "none")
     share, payload = 0.0, 0
+
+    def is_enough(batch: Batch) -> bool:
+        nonlocal share, payload
+        share, payload = batch.source_share or 0.0, payload + batch.size_bytes
+        return payload >= _TRIED_BYTES
+
     small = replace(spec, write=replace(write, max_batch_bytes=_TRIED_BYTES))
     background = Background("lading-trial")
     with ExitStack() as held:
@@ -99,11 +106,7 @@ def _tried(
         sizes = {} if piece is None else {piece.shard: piece.size_bytes}
         spans = () if piece is None else [piece.span]
         converter = Converter(shards, small, spooled_order, sizes=sizes, spools=spools)
-        for batch in converter.copied(tried, writer, spans):
-            share, payload = batch.source_share or 0.0, payload + batch.size_bytes
-            if payload >= _TRIED_BYTES:
-                break
-        else:
+        if converter.copy(tried, writer, spans, is_enough):
             share = 1.0
         writer.end_part(Cut(_ALL_BYTES))
         background.wait()
