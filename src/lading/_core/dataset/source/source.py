@@ -1050,7 +1050,7 @@ def several_formats(folder: str, files: Mapping[str, int]) -> UnknownFormat:
     """The error that a folder holds so many files of each of several formats: some would be left out in silence."""
     found = ", ".join(f"{count} {name}" for name, count in sorted(files.items()))
     return UnknownFormat("the folder holds shards of several formats", file=folder, found=found,
-                         advice=f"Name one of them: --from {max(files, key=lambda name: files[name])}. "
+                         advice=f"Name one of them: --from {max(sorted(files), key=lambda name: files[name])}. "
                          "The files of the others are left out then.")  # fmt: skip
 
 
