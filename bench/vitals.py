@@ -51,7 +51,7 @@ _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, to
 _COLUMNS = {"jpg", "json", "txt"}
 _OF_SOURCE = {"Query", "Named", "ConversionJob"}
 """Classes of values that hold the source of a job."""
-_PER_BATCH = ("align_table", "sample_firsts", "total_bytes")
+_PER_BATCH = ("sample_firsts", "total_bytes")
 _NODE = ast.FunctionDef | ast.AsyncFunctionDef
 _STEPS = ("dataset", "steps")
 _FEATURES = ("features", "types")
