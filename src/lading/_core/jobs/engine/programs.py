@@ -195,7 +195,7 @@ class WorkerPrograms(Executor):
             if is_broken:
                 lost += self._waiting
                 self._waiting.clear()
-        for call in lost:
+        for call in reversed(lost):  # the last one was reading: if a file became shorter, it is one of its files
             with suppress(InvalidStateError):  # nobody waits for it
                 call.future.set_exception(ended)
         return not is_broken
