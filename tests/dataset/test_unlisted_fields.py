@@ -83,7 +83,7 @@ def test_the_columns_are_those_that_are_asked_for(source: Path) -> None:
         assert ds.columns == [*_RESERVED, "url"] == next(ds.batches()).schema.names
         renamed = ds.where("lang == 'en'").rename({"url": "lang"})
         assert [sample["lang"] for sample in renamed] == [f["url"] for _, f in _FACTS if f["lang"] == "en"]
-        assert ds.where("lang == 'en'").where("n == 0").steps[-1].columns == ("lang", "n")
+        assert ds.where("lang == 'en'").where("n == 0").query.steps[-1].columns == ("lang", "n")
     with lading.open(source) as ds:
         some = [*ds.where("lang == 'en'").batches(fields=["url"])]
         assert {name for batch in some for name in batch["sample_id"].to_pylist()} == {
