@@ -178,4 +178,4 @@ def refuse_unseen_folders(task: Mapping[str, Any], sender: str) -> None:
         refuse_unseen("source", shard["path"], sender)
     if task["spooled_order"] is not None:
         shared = "Let --temp-dir or TMPDIR name a folder that all machines share."
-        refuse_unseen("new order", f"{task['arranged'][0]}/", sender, shared)
+        refuse_unseen("new order", f"{task['spooled_order'][0]}/", sender, shared)
