@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -41,7 +42,7 @@ APART = {"data", "testing"}
 """Packages that nothing else in lading imports."""
 
 LOWEST_MAY_IMPORT = {*sys.stdlib_module_names, "pyarrow", "numpy", "xxhash", "orjson", "PIL", "soundfile"}
-"""Libraries of the lowest layer. Pillow and soundfile are extras, imported where pixels and samples become files."""
+"""Libraries of the lowest layer. Pillow and soundfile are imported where pixels and samples become files."""
 
 _LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names.split()} | {"_core": 0, "data": 0}
 _FILES = {
@@ -114,6 +115,19 @@ def test_the_lowest_layer_stands_on_few_libraries() -> None:
     lowest = [name for name in _FILES if name.count(".") and _LAYER[_package(name)] == 0]
     foreign = {(module, name.split(".")[0]) for module in lowest for name in _imports(module)}
     assert {(module, name) for module, name in foreign if name not in LOWEST_MAY_IMPORT | {"lading"}} == set()
+
+
+def test_pillow_is_imported_where_pictures_are() -> None:
+    at_import = [(module, ast.unparse(statement)) for module, tree in _trees().items() for statement in tree.body]
+    assert [module for module, statement in at_import if statement.startswith(("import PIL", "from PIL"))] == []
+
+
+@pytest.mark.soak
+def test_to_look_at_columns_does_not_import_pillow() -> None:
+    code = "import sys, lading; print(lading.open(sys.argv[1]).columns, 'PIL' in sys.modules)"
+    shard = str(_CORE / "data" / "docs-00000.tar")
+    done = subprocess.run([sys.executable, "-c", code, shard], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("False\n")
 
 
 # Formats: only the registry knows their packages, and nobody asks for their classes or compares their names.

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import lading
 from in_process import by_tasks
@@ -45,9 +46,8 @@ def texts(count: int = 40) -> list[dict[str, bytes]]:
 
 
 def png(number: int) -> bytes:
-    image = pytest.importorskip("PIL.Image")
     out = io.BytesIO()
-    image.fromarray(np.full((4 + number % 3, 5, 3), number, np.uint8)).save(out, "PNG")
+    Image.fromarray(np.full((4 + number % 3, 5, 3), number, np.uint8)).save(out, "PNG")
     return out.getvalue()
 
 
@@ -198,10 +198,9 @@ def test_writer_and_dataset_write_give_the_same_types(tmp_path: Path) -> None:
 
 def hugging_face(folder: Path, *, nulls: bool = False) -> tuple[str, Any]:
     datasets = pytest.importorskip("datasets")
-    image = pytest.importorskip("PIL.Image")
     rows = datasets.Dataset.from_dict(
         {
-            "image": [image.open(io.BytesIO(png(i))) for i in range(7)],
+            "image": [Image.open(io.BytesIO(png(i))) for i in range(7)],
             "label": [i % 2 for i in range(7)],
             "ok": [i % 3 == 0 for i in range(7)],
             "tags": [["ä"] * (i % 3) for i in range(7)],

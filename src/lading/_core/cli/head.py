@@ -26,7 +26,7 @@ class _Showing:
 
     Attributes:
         full: Show whole texts and all items; with --json also bytes, in base64.
-        images: Show images in the terminal, below their lines. Needs Pillow.
+        images: Show images in the terminal, below their lines.
         image_protocol: Show images by this protocol (kitty, iterm, sixel), or as coloured half blocks (blocks). By
             default the terminal decides.
     """

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lading._core.content.image import image_info
-from lading.errors import missing_extra
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,9 +64,6 @@ class Picture:
     Args:
         data: an image file, or an image of Pillow's.
         protocol: one of `PROTOCOLS`.
-
-    Raises:
-        UsageError: Pillow is missing.
     """
 
     no_wrap = True  # a sequence has no width
@@ -93,10 +89,8 @@ class Picture:
 
 def _small(data: Any, *, blocks: bool) -> tuple[Any, str]:
     """The picture in the size in which it is shown; or None, and the reason."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise missing_extra(error, "pictures need Pillow", "PIL", "Run: pip install 'lading[images]'.") from error
+    from PIL import Image, UnidentifiedImageError
+
     info = image_info(data) if isinstance(data, bytes) else None
     if info is not None and info.width * info.height > _MOST_PIXELS:
         return None, f"not shown: {info.width:,}×{info.height:,} pixels are too many"

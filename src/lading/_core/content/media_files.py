@@ -243,13 +243,9 @@ def open_image(data: bytes | memoryview, *, upright: bool = True) -> Any:
 
     Raises:
         DataError: Pillow knows no such image, or its header is damaged.
-        MissingExtra: Pillow is not installed.
     """
-    try:
-        from PIL import Image as Pillow
-    except ImportError as error:
-        advice = f"Install it: pip install 'lading[images]'. {_AS_BYTES}"
-        raise missing_extra(error, "images are opened with Pillow", "PIL", advice) from error
+    from PIL import Image as Pillow
+
     stored = data if isinstance(data, bytes) else bytes(data)
     try:
         image = Pillow.open(io.BytesIO(stored))
@@ -278,7 +274,7 @@ def open_media(feature: Feature, value: Any, opening: Opening = "upright") -> An
         opening: of images.
 
     Raises:
-        DataError, MissingExtra: as `open_image`.
+        DataError: as `open_image`.
     """
     return feature.changed(value, lambda leaf, inside: _opened(leaf, inside, opening))
 

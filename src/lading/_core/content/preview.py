@@ -274,13 +274,11 @@ def _with_picture(picture: tuple[str, bytes] | None, told: str, previews: Previe
 
 
 def _drawn(data: bytes, width: int | None, height: int | None) -> tuple[str, bytes] | None:
-    """Return a thumbnail of the bytes of a picture; None if it is too large, broken or cut, or Pillow is missing."""
+    """Return a thumbnail of the bytes of a picture; None if it is too large, broken or cut."""
     if isinstance(data, Truncated) or (width or 0) * (height or 0) > _MOST_PIXELS:
         return None
-    try:
-        from PIL import Image
-    except ImportError:
-        return None
+    from PIL import Image
+
     try:
         with Image.open(io.BytesIO(data)) as opened:
             opened.draft("RGB", (2 * _THUMBNAIL, 2 * _THUMBNAIL))

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lading._core.features.encode import media_bytes
-from lading.errors import StoreError, Unrepresentable, WrongType, missing_extra
+from lading.errors import StoreError, Unrepresentable, WrongType
 
 __all__ = [
     "BROKEN",
@@ -219,15 +219,11 @@ def image_bytes(value: Any, encode_format: str | None = None, name: str = "") ->
         WrongType: the value is something else, or an array of other numbers or dimensions.
         Unrepresentable: the format cannot hold the array or mode.
         NotFound, StoreError: as `media_bytes`.
-        MissingExtra: Pillow is needed and not installed.
     """
     if isinstance(value, _BYTES_OR_FILES):
         return media_bytes(value)
-    try:
-        from PIL import Image
-    except ImportError as error:
-        advice = "Run: pip install 'lading[images]'."
-        raise missing_extra(error, "images are encoded with Pillow", "PIL", advice) from error
+    from PIL import Image
+
     wanted = encode_format or image_format(name)
     if isinstance(value, Image.Image):
         stored = encoded_source(value)

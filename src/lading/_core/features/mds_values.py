@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from lading._core.features.encode import array_of, plain_item
 from lading._core.features.images import image_bytes, is_image, orientation_of, turned
-from lading.errors import DataError, Unrepresentable, WrongType, missing_extra
+from lading.errors import DataError, Unrepresentable, WrongType
 
 __all__ = ["DTYPES", "array_head", "array_layout", "decode_mds", "encode_mds", "is_encoding", "parse_array"]
 
@@ -79,7 +79,6 @@ def decode_mds(encoding: str, value: bytes | memoryview | str, *, allow_pickle: 
 
     Raises:
         DataError: the bytes do not match the encoding.
-        MissingExtra: raw pixels need Pillow.
     """
     if encoding == _PICKLE:
         return _unpickled(value) if allow_pickle else value
@@ -253,10 +252,8 @@ def _image(value: bytes | memoryview | str) -> Any:
                         expected=f"{width} × {height} of mode {mode}", found=f"{len(pixels)} bytes")  # fmt: skip
     if not pixels and max(width, height) > _MAX_EMPTY:
         raise DataError("an image without pixels", expected=f"extents up to {_MAX_EMPTY}", found=f"{width} × {height}")
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise missing_extra(error, "raw pixels need Pillow", "PIL", "Run: pip install pillow.") from error
+    from PIL import Image
+
     try:
         return Image.frombytes(mode, (width, height), bytes(pixels))
     except (ValueError, OverflowError) as error:

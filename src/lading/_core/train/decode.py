@@ -16,7 +16,7 @@ from lading._core.content.media_files import VideoFile, open_image, read_sound
 from lading._core.features.images import BROKEN, SIDEWAYS, orientation_of
 from lading._core.features.types import Feature, Image, decode
 from lading._core.storage.threads import Running
-from lading.errors import DataError, FunctionError, LadingError, MissingExtra, UsageError, missing_extra
+from lading.errors import DataError, FunctionError, LadingError, UsageError, missing_extra
 
 __all__ = [
     "Decode",
@@ -145,7 +145,7 @@ def as_pixels(data: Any, way: Way, size: tuple[int, int] | None = None) -> Any:
 
     Raises:
         DataError: the image is damaged, has more pixels than Pillow allows, or pixels of 32 bits.
-        MissingExtra: Pillow, or torch, is not installed.
+        MissingExtra: torch is not installed.
     """
     image = rgb_image(data, size)
     if way == "pil":
@@ -161,7 +161,7 @@ def rgb_image(data: Any, size: tuple[int, int] | None = None) -> Any:
 
     try:
         return _upright(image, size)
-    except (DataError, MissingExtra):
+    except DataError:
         raise
     except (*BROKEN, Pillow.DecompressionBombError, Pillow.DecompressionBombWarning) as error:
         raise DataError("the image cannot be decoded", found=str(error)[:200]) from error
