@@ -312,7 +312,7 @@ class RowOptions:
             fields such as json.url,txt.
         take: Take the samples that this file lists, in its order: a key a line, or a column of a Parquet or CSV file.
             If the first line is 'number', the other lines are numbers of samples, from 0.
-        sample: Keep random samples, in their order: a fraction such as 0.01, or a number such as 1000.
+        sample: Keep random samples, in their order: a part such as 1% or 0.01, or a number such as 1000.
         limit: Keep at most this many samples: the first ones behind all other steps.
         shuffle: Put all samples in a random order.
         sort: Order samples by this column, or by a field inside it, such as json.score or json.score:desc.

@@ -1,6 +1,7 @@
 """Sizes and parts as people write them ⇄ numbers.
 
-One kilobyte is 1,024 bytes, as in the peers (`"100kb"` = 102,400).
+KB and KiB both are 1,024 bytes, as in MosaicML Streaming (`"100kb"` = 102,400) and the AWS command line. datasets
+counts 1,000 bytes for KB: `max_shard_size="500MB"` there is `477MB` here.
 """
 
 from __future__ import annotations
@@ -12,33 +13,44 @@ from numbers import Integral
 
 from lading.errors import UsageError
 
-__all__ = ["count", "format_bytes", "parse_bytes", "parse_part", "spread"]
+__all__ = ["count", "format_bytes", "parse_bytes", "parse_part", "parse_peer_bytes", "parse_sample", "spread"]
 
 _UNITS = ("b", "kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb")
+_UNIT = re.compile(r"(?:([kmgtpezy])i?)?b?")
 _PART = re.compile(r"\s*(\d*\.?\d+)\s*(%?)\s*", re.ASCII)
 _SIZE = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z]*)\s*", re.ASCII)
 
 
 def parse_bytes(size: int | str) -> int:
-    """Bytes of a size such as `"256MB"`, `"1.5gb"`, `"4096"` or `4096`.
+    """Bytes of a size such as `"256MB"`, `"256MiB"`, `"1.5gb"`, `"100b"` or `4096`.
 
     Raises:
-        UsageError: it is no size, or a negative one.
+        UsageError: it is no size, a negative one, or a text without a unit.
     """
     if isinstance(size, (int, Integral)) and not isinstance(size, bool):
         if size < 0:
             raise UsageError("a size cannot be negative", found=str(size)[:80])
         return _no_larger_than_files(int(size))
     match = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    unit = match[2].lower() if match else ""
-    if unit and not unit.endswith("b"):
-        unit += "b"
-    if match is None or (unit and unit not in _UNITS):
-        raise UsageError(
-            "not a size", expected="a number and b, kb, mb, gb, tb …, such as 256MB", found=repr(size)[:80]
-        )
-    factor = 1024 ** (_UNITS.index(unit) if unit else 0)
-    return _no_larger_than_files(int(Fraction(match[1]) * factor))  # in floats 2**60 + 1 would be another number
+    unit = _UNIT.fullmatch(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise UsageError("not a size", expected="a number and B, KB, MB, GB, TB …, such as 256MB",
+                         found=repr(size)[:80])  # fmt: skip
+    number = Fraction(match[1])
+    if not match[2] and number:
+        raise UsageError("a size without a unit", expected=f"such as {match[1][:20]}MB", found=repr(size)[:80],
+                         advice=f"For bytes write {match[1][:20]}B.")  # fmt: skip
+    factor = 1024 ** _UNITS.index(f"{unit[1] or ''}b")
+    return _no_larger_than_files(int(number * factor))  # in floats 2**60 + 1 would be another number
+
+
+def parse_peer_bytes(size: int | str) -> int:
+    """Bytes of a size as peers write it: as `parse_bytes`, but a text without a unit counts bytes.
+
+    Raises:
+        UsageError: it is no size.
+    """
+    return parse_bytes(f"{size}b" if isinstance(size, str) and size.strip().isdecimal() else size)
 
 
 def _no_larger_than_files(size: int) -> int:
@@ -58,6 +70,21 @@ def parse_part(part: float | str) -> float:
     if not 0 < value <= 1:
         raise UsageError("not a share", expected="above 0% up to 100%, such as 1% or 0.01", found=repr(part))
     return value
+
+
+def parse_sample(text: str) -> int | float:
+    """A number of samples such as `"1000"` (int), or a fraction of them such as `"10%"` or `"0.1"` (float).
+
+    Raises:
+        UsageError: it is neither.
+    """
+    match = _PART.fullmatch(text)
+    if match is None:
+        raise UsageError("a sample is a fraction or a number of samples", expected="such as 10%, 0.01 or 1000",
+                         found=repr(text)[:80])  # fmt: skip
+    if match[2]:
+        return float(match[1]) / 100
+    return int(match[1]) if match[1].isdecimal() else float(match[1])
 
 
 def spread(total: int, part: float) -> list[int]:

@@ -58,7 +58,7 @@ from lading._core.media.warc import WarcReader
 from lading._core.media.writer import RecordPacker, check_level
 from lading._core.storage.fsspec import FsspecStore
 from lading._core.storage.stores import Stores
-from lading._core.units import parse_bytes
+from lading._core.units import parse_peer_bytes
 from lading.compat.documents import (
     document_of_items,
     document_of_row,
@@ -652,7 +652,7 @@ class BaseMediaWriter(PipelineStep):
                              advice="Give one, or set default_output_filename in the class.")  # fmt: skip
         if mode != "wb":
             raise UsageError("media are written as bytes", expected="mode='wb'", found=repr(mode))
-        self.max_file_size = max_file_size if isinstance(max_file_size, int) else parse_bytes(max_file_size)
+        self.max_file_size = max_file_size if isinstance(max_file_size, int) else parse_peer_bytes(max_file_size)
         self.file_id_counter = Counter[str]()
         self._names = Names(template, counted=False)
         self._folder = output_folder

@@ -16,6 +16,7 @@ import pyarrow as pa
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.features.mds_values import parse_array
 from lading._core.formats.registry import get_format
+from lading._core.units import parse_peer_bytes
 from lading.errors import DestinationExists, MissingField, Unrepresentable, UsageError, errors_at
 
 __all__ = ["MDSWriter"]
@@ -79,7 +80,7 @@ class MDSWriter:
             raise UsageError("hashes must be unique and sorted", found=f"hashes={hashes!r}")
         self.columns = dict(columns)
         options = {"columns": self.columns, "compression": compression or None, "hashes": list(hashes or ()),
-                   "size_limit": size_limit or None}  # fmt: skip
+                   "size_limit": parse_peer_bytes(size_limit) if size_limit else None}  # fmt: skip
         mds = get_format("mds")
         self._rows = 0
         mds.written(pa.schema([]), mds.write_options(options))  # refuses unknown encodings

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from lading._core.dataset.shards.shard import items_at
 from lading._core.storage.base import store_errors
-from lading._core.units import parse_bytes
+from lading._core.units import parse_peer_bytes
 from lading.errors import BadReference, DataError, NotFound, UsageError
 
 __all__ = ["FileInfo", "Reader", "entry_arguments", "refuse_outside"]
@@ -83,7 +83,7 @@ class Reader(Sequence[dict[str, Any]], ABC):
                             found=f"{hashes!r}, {size_limit!r}"[:80])  # fmt: skip
         self.dirname, self.split = os.fspath(dirname), split or ""
         self.compression, self.hashes, self.samples = compression, list(hashes), samples
-        self.size_limit = None if size_limit is None else parse_bytes(size_limit)
+        self.size_limit = None if size_limit is None else parse_peer_bytes(size_limit)
         self.file_pairs: list[tuple[FileInfo, FileInfo | None]] = []
 
     @classmethod
@@ -234,7 +234,7 @@ def entry_arguments(obj: Mapping[str, Any]) -> tuple[Any, Any, Any, Any]:
         raise DataError("an entry of another version", column="version", expected=2, found=repr(version)[:40])
     limit = obj.get("size_limit")
     try:
-        size = None if limit is None else parse_bytes(limit)
+        size = None if limit is None else parse_peer_bytes(limit)
     except UsageError as error:  # the index says so, not the caller
         raise DataError("not the description of a shard", expected="a size or none",
                         found=repr(limit)[:80]) from error  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 from lading._core.api.verbs import Verbs
 from lading._core.dataset.order.key_files import listed_in
 from lading._core.dataset.steps.order_steps import Missing, Rows, Sample, Shuffle, Sort, Take
+from lading._core.units import parse_sample
 
 __all__ = ["OrderVerbs"]
 
@@ -37,22 +38,22 @@ class OrderVerbs(Verbs):
         """
         return self._with(Shuffle(seed))
 
-    def sample(self, size: float, seed: int = 0) -> Self:
+    def sample(self, size: float | str, seed: int = 0) -> Self:
         """Keep randomly chosen samples, in their order: exactly so many, or exactly this fraction (rounded).
 
         They are those of `shuffle(seed)[:count]`. Of documents whole ones are kept.
 
-        Example: `ds.sample(0.01)`, `ds.sample(1000, seed=3)`
+        Example: `ds.sample(0.01)`, `ds.sample("1%")`, `ds.sample(1000, seed=3)`
 
         Args:
-            size: a fraction above 0 and up to 1.0, or a number of samples.
+            size: a fraction above 0 and up to 1.0, a percentage as text, or a number of samples.
             seed: another seed chooses other samples.
 
         Raises:
             UsageError: a fraction above 1 or not above 0. When samples are read: more samples than there are, or a
                 fraction that leaves none.
         """
-        return self._with(Sample(size, seed))
+        return self._with(Sample(parse_sample(size) if isinstance(size, str) else size, seed))
 
     def sort(self, by: str | Sequence[str], *, descending: bool | Sequence[bool] = False) -> Self:
         """Order samples by the values of columns, or of fields inside them.

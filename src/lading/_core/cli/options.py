@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from lading._core.units import parse_sample
 from lading.errors import UsageError
 from lading.limits import Limits
 from lading.options import (
@@ -396,15 +397,6 @@ def _all_of(conditions: Sequence[str]) -> str:
     return conditions[0] if len(conditions) == 1 else " and ".join(f"({one})" for one in conditions)
 
 
-def _sample_size(text: str) -> int | float:
-    """Return a number of samples, or a fraction of them."""
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    raise UsageError("a sample is a fraction or a number of samples", expected="such as 0.01 or 1000",
-                     found=f"--sample {text}")  # fmt: skip
-
-
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "columns": column_names,
     "limits": _limits,
@@ -417,7 +409,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "rename": _new_names,
     "cast": _new_types,
     "roots": tuple,
-    "sample": _sample_size,
+    "sample": parse_sample,
     "storage_options": _storage_options,
     "sort": tuple,
     "schema_overrides": _types,
