@@ -90,3 +90,44 @@ def test_a_shard_by_itself_says_which_columns_have_marks(tmp_path: Path) -> None
     with lading.open(tmp_path / "saved") as saved:
         assert saved[0]["m"] == "é0"
         assert saved[1].get("m") is None
+
+
+def _write(samples: list[dict[str, Any]], out: Path) -> None:
+    with lading.writer(out) as writer:
+        for sample in samples:
+            writer.write(sample)
+
+
+@pytest.mark.parametrize("name", ["out.tar", "out.tar.gz", "out.parquet", "out.arrow"])
+def test_a_name_of_a_file_makes_that_file(name: str, tmp_path: Path) -> None:
+    """The file is the one that `convert` makes of the sound samples; a list of the losses lies next to it."""
+    samples = [{"__key__": f"{i}", "txt": f"text {i}", "bin": bytes([i]) * 900} for i in range(9)]
+    _write(samples, tmp_path / "in.tar.gz")
+    result = salvage(tmp_path / "in.tar.gz", tmp_path / name)
+    assert (result.ok, result.lost_list) == (True, None)
+    lading.convert(tmp_path / "in.tar.gz", tmp_path / "converted" / name)
+    assert (tmp_path / name).read_bytes() == (tmp_path / "converted" / name).read_bytes()
+
+    _write(samples, tmp_path / "cut.tar")
+    with (tmp_path / "cut.tar").open("r+b") as file:
+        file.truncate(7000)
+    result = salvage(tmp_path / "cut.tar", tmp_path / name, overwrite=True)
+    kept = list(lading.open(tmp_path / name))
+    assert [sample["__key__"] for sample in kept] == [str(i) for i in range(result.samples)]
+    assert 0 < result.samples < len(samples)
+    listed = tmp_path / f"{name}.lost.jsonl"
+    assert (result.lost_list, len(listed.read_text().splitlines())) == (str(listed), result.lost_entries)
+    salvage(tmp_path / "in.tar.gz", tmp_path / name, overwrite=True)
+    assert not listed.exists()
+
+
+def test_a_file_has_no_shards(tmp_path: Path) -> None:
+    _write([{"__key__": "a", "n": 1, "txt": "one"}], tmp_path / "in.parquet")
+    with pytest.raises(lading.errors.UsageError, match=r"one file holds all rows.*by the slash at its end"):
+        salvage(tmp_path / "in.parquet", tmp_path / "out.tar", shard_size="1MB")
+    with pytest.raises(lading.errors.UsageError, match="mds is several files"):
+        salvage(tmp_path / "in.parquet", tmp_path / "out.mds")
+    result = salvage(tmp_path / "in.parquet", tmp_path / "out.tar")
+    assert [finding["message"] for finding in result.findings] == [
+        "columns whose exact types one file of webdataset does not keep: n"
+    ]

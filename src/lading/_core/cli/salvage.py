@@ -32,7 +32,9 @@ _TAILS_SHOWN = 3
 def salvage(
     *,
     sources: Sources,
-    destination: Annotated[str, typer.Argument(metavar="DST", show_default=False, help="Folder of the new dataset.")],
+    destination: Annotated[
+        str, typer.Argument(metavar="DST", show_default=False, help="Folder of the new dataset, or one file.")
+    ],
     as_json: Json = False,
     debug: Debug = False,
     writing: Values,
@@ -41,9 +43,10 @@ def salvage(
 ) -> None:
     """Write the intact samples of a damaged dataset, and list the losses.
 
-    DST has the format of SRC, unless --to names another. After a loss the exit
-    status is 1, and _lading/lost.jsonl in DST lists every loss. --workers and
-    --executor share the reading of SRC; one process writes DST.
+    DST has the format of SRC, unless --to or its ending names another. After a loss the exit
+    status is 1, and _lading/lost.jsonl in DST lists every loss. A DST such as
+    saved.tar or saved.parquet is one file; its list is saved.tar.lost.jsonl.
+    --workers and --executor share the reading of SRC; one process writes DST.
 
     Example: lading salvage broken/ saved/
     """
@@ -76,7 +79,7 @@ def _text(destination: str, saved: SalvageResult) -> Iterator[RenderableType]:
         yield from finding_text(entry, "✗", "bold red")
     more = saved.lost_entries - len(saved.lost[:_SHOWN])
     if more > 0:
-        yield Text(f"… and {more:,} more in {visible(destination)}/_lading/lost.jsonl", "dim")
+        yield Text(f"… and {more:,} more in {visible(saved.lost_list or '')}", "dim")
     samples = f": {count(saved.samples, 'sample')} in {count(saved.shards, 'shard')} of {saved.format}, "
     rows = [
         ("read", Text(f"{count(saved.source_shards, 'shard')} of {saved.source_format}, as {saved.view}")),

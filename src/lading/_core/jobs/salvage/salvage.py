@@ -19,16 +19,18 @@ from lading._core.arrow.ipc import needs_dictionaries
 from lading._core.arrow.rebatch import HELD_BATCHES
 from lading._core.arrow.references import has_codec, is_ref
 from lading._core.arrow.views import is_text, total_bytes
+from lading._core.codecs import unpacked_name
 from lading._core.dataset.query import Query
 from lading._core.dataset.shards.iteration import materialise_parts, shard_batches
 from lading._core.dataset.shards.shards import Shards, options_like
 from lading._core.dataset.source.open import Named, counts_hold, of_split
 from lading._core.dataset.source.source import Source, listed_once, named_folders
+from lading._core.dataset.writing.single_file import check_file, is_file_name
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.formats.base import Scan, ShardFile
 from lading._core.formats.findings import Level
 from lading._core.formats.format import AnyFormat
-from lading._core.formats.registry import get_format
+from lading._core.formats.registry import format_of_name, get_format
 from lading._core.jobs.convert.converter import bounded_options, refuse_unknown
 from lading._core.jobs.convert.schemas import as_members, plan_schemas, refuse_inside
 from lading._core.jobs.engine.progress import OnProgress, Progress
@@ -44,7 +46,7 @@ from lading._core.jobs.verify.checksums import check_shard
 from lading._core.manifest.commit import check_destination, find_destination
 from lading._core.manifest.values import FOLDER, LOST_COUNT, LOST_NAME, REPAIRING_NAME
 from lading._core.pipeline.cutting import ONE_SHARD, Cut
-from lading._core.storage.base import has_file
+from lading._core.storage.base import Store, aborting, has_file
 from lading._core.storage.fetch import earlier_errors
 from lading._core.storage.stores import Stores, is_local, resolve
 from lading._core.units import parse_bytes
@@ -89,7 +91,9 @@ class SalvageResult:
         lost_tails: files whose end is lost, with an unknown number of samples: `file`, and `offset` of the first byte.
             The first 100.
         lost: the first 100 entries of the list of what was lost, each as `LadingError.to_dict` gives it.
-        lost_entries: number of all entries; they are in `_lading/lost.jsonl` of the destination.
+        lost_entries: number of all entries.
+        lost_list: the file with all entries, if there are any: `_lading/lost.jsonl` in the destination; next to a
+            destination that is one file, its name and `.lost.jsonl`.
         findings: the first 100 problems that cost no sample: a list that cannot be read, a picture without its header.
         all_findings: number of such problems; of the pictures of a shard, 100 are looked for.
         seconds: wall-clock time.
@@ -107,6 +111,7 @@ class SalvageResult:
     lost_tails: Sequence[Mapping[str, Any]] = field(default_factory=list)
     lost: Sequence[Mapping[str, Any]] = field(default_factory=list)
     lost_entries: int = 0
+    lost_list: str | None = None
     findings: Sequence[Mapping[str, Any]] = field(default_factory=list)
     all_findings: int = 0
     seconds: float = 0.0
@@ -158,8 +163,9 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
 
     Args:
         source: as `lading.open` takes it.
-        destination: folder of the new dataset.
-        format: format to write; by default that of the source.
+        destination: folder of the new dataset. A name that ends in `.parquet`, `.tar.gz` or such is one file, without
+            a manifest.
+        format: format to write; by default that of the source, or that of the name of a file.
         source_format: format of the source, if it is not recognised.
         split: split to save, as for `lading.open`.
         config: config to save, as for `lading.open`.
@@ -186,8 +192,8 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         SourceNotFound: there is no shard.
         UnknownFormat: a folder holds files of several formats, and `source_format` is not given.
         DestinationExists: the destination is not empty.
-        UsageError: the destination is inside the source; `shard_size` is less than one byte; workers are asked for,
-            and cannot read these data.
+        UsageError: the destination is inside the source, or one file and `shard_size` is given; `shard_size` is less
+            than one byte; workers are asked for, and cannot read these data.
         DataError: no sample is left; the format written cannot hold the rows.
         StoreError: a disk, a limit of the machine or a store failed. That is never a loss: nothing is written.
     """
@@ -208,7 +214,11 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
     with dataset:
         store, path = find_destination(destination, stores)
         refuse_inside(dataset, destination, stores)
-        check_destination(store, path, overwrite=overwrite)
+        name, is_file = os.fspath(destination), is_file_name(destination)
+        if is_file and shard_bytes is not None:
+            raise UsageError("one file holds all rows", file=name, found=f"shard_size={shard_size}",
+                             advice=f"Name a folder: {name}/ is one, by the slash at its end.")  # fmt: skip
+        (check_file if is_file else check_destination)(store, path, overwrite=overwrite)
         with (
             TemporaryFiles(store, path) as files,
             Losses(files) as lost,
@@ -217,9 +227,11 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
             search = Search(dataset, found, files, lost, stores, report)
             if view is None and found.manifest is None:
                 search.settle_view()
-            target = get_format(format) if format is not None else found.format
+            by_name = format_of_name(name) if is_file else found.format.name
+            target = get_format(format or by_name)
             if target is found.format:
-                options = {**options_alike(dataset), **(options or {})}
+                alike = options_alike(dataset)
+                options = {**(_without_wrap(target, alike) if is_file else alike), **(options or {})}
             search.look(reading)
             saved = _saved(dataset, search.saved, lost)
             copying = target is found.format and dataset.row_layout.types_by_format
@@ -227,22 +239,52 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
             with _advising(found.format, target):
                 plan = plan_schemas(saved, target)
                 writer = DatasetWriter(
-                    f"{os.fspath(destination)}/", format=target.name, view=dataset.view, schema=plan.schema,
+                    name if is_file else f"{name}/", format=target.name, view=dataset.view, schema=plan.schema,
                     cut=ONE_SHARD if shard_bytes is None else Cut(shard_bytes),
                     overwrite=overwrite, options=bounded_options(target, options or {}, max_bytes), roles=plan.roles,
                     members=members, on_error=None, stores=stores,
                 )  # fmt: skip
                 with writer:
-                    write_saved(saved, plan.schema, writer, max_bytes, report, divided=shard_bytes is None)
-                    if lost.count:
+                    divided = shard_bytes is None and not is_file
+                    write_saved(saved, plan.schema, writer, max_bytes, report, divided=divided)
+                    if lost.count and not is_file:
                         writer.counts[LOST_COUNT] += lost.samples
                         writer.add_file(LOST_NAME, lost.pieces())
+                    writer.finish()
+                    if is_file:
+                        search.note([Unrepresentable(text, file=name) for text in writer.counts])
+                        _list_beside(store, path, lost)
                 summary = writer.close()
             return SalvageResult(
                 found.format.name, target.name, dataset.view, len(found.listing), summary.num_shards,
                 summary.num_samples, lost.samples, summary.size_bytes, lost.counted, lost.tails, lost.first, lost.count,
+                _list_name(name, is_file=is_file) if lost.count else None,
                 search.findings, search.all_findings, time.perf_counter() - began,
             )  # fmt: skip
+
+
+def _without_wrap(fmt: AnyFormat, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return options of writing without compression of the whole file, which the name of the file says."""
+    if not unpacked_name("x" + fmt.endings(fmt.write_options(options))[0])[1]:
+        return options
+    return {name: value for name, value in options.items() if name not in ("compression", "compression_level")}
+
+
+def _list_name(destination: str, *, is_file: bool) -> str:
+    return f"{destination}.{LOST_NAME}" if is_file else f"{destination.rstrip('/')}/{FOLDER}/{LOST_NAME}"
+
+
+def _list_beside(store: Store, path: str, lost: Losses) -> None:
+    """Write the list of what was lost next to a destination that is one file, or remove that of an earlier salvage."""
+    name = _list_name(path, is_file=True)
+    if not lost.count:
+        if has_file(store, name):
+            store.delete(name)
+        return
+    with aborting(store.put_stream(name)) as sink:
+        for piece in lost.pieces():
+            sink.write([piece])
+        sink.close()
 
 
 def _refuse_in_repair(source: Source, stores: Stores) -> None:
@@ -340,7 +382,7 @@ class Search:
         self.saved: list[SavedShard] = []
         self.findings: list[dict[str, object]] = []
         self.all_findings = 0
-        self._note(found.findings)
+        self.note(found.findings)
 
     def settle_view(self) -> None:
         """Find out how rows are taken: as the first shard says that says anything."""
@@ -378,7 +420,7 @@ class Search:
         """
         saved = self._sound(number, told) or self._look_at(number)
         saved = self._or_compressed_copy(number, saved) if saved.lost else saved
-        self._note(saved.findings)
+        self.note(saved.findings)
         self._account(number, saved)
         return replace(saved, lost=(), findings=(), missing=())
 
@@ -409,10 +451,10 @@ class Search:
         if listed is None and errors and not (saved.counted and (saved.samples or saved.lost_samples)):
             self._lost.add_uncounted(path, saved.lost_from)
         if listed is not None and saved.samples > listed:
-            self._note([SidecarMismatch("a shard has more samples than its list says", file=path, expected=listed,
+            self.note([SidecarMismatch("a shard has more samples than its list says", file=path, expected=listed,
                                         found=saved.samples)])  # fmt: skip
 
-    def _note(self, errors: Sequence[LadingError]) -> None:
+    def note(self, errors: Sequence[LadingError]) -> None:
         """Note problems that cost no sample: millions of shards may each have some."""
         self.all_findings += len(errors)
         self.findings += [error.to_dict() for error in errors[: max(_MOST_SHOWN - len(self.findings), 0)]]
@@ -441,7 +483,7 @@ class Search:
         known = known_layouts(source, checked.files, differing, independent=independent)
         saved = save_shard(reading, source, self._files, known)
         listed_as_lost = {id(error) for layout in known[:1] for error in layout.lost} if saved.by_checksums else set()
-        self._note([error for error in differing if id(error) not in listed_as_lost])
+        self.note([error for error in differing if id(error) not in listed_as_lost])
         if saved.samples and not saved.by_checksums:
             what = "bytes were changed; samples with other bytes than were written may be among those that are saved"
             return replace(saved, lost=[CorruptShard(what, file=dataset.path(number)), *saved.lost])
@@ -482,7 +524,7 @@ class Search:
         """Note a shard that has another size than the index says by which it was found."""
         listed, index = self._found.told["size_bytes"][number].as_py(), self._dataset.listing.index_file
         if index is not None and source.info is not None and listed not in (None, source.info.size_bytes):
-            self._note([SidecarMismatch(f"the size differs from what {index} says", file=source.path,
+            self.note([SidecarMismatch(f"the size differs from what {index} says", file=source.path,
                                         expected=f"{listed} bytes",
                                         found=f"{source.info.size_bytes} bytes")])  # fmt: skip
 
