@@ -20,7 +20,7 @@ from lading._core.cli.formats import option_docs, spelled_default
 from lading._core.cli.main import app
 from lading._core.cli.options import CHOOSING, READING, WRITING, FormatFlags
 from lading._core.formats.registry import get_format
-from lading.options import InterleavedOptions, RowOptions, help_texts
+from lading.options import CliOption, InterleavedOptions, RowOptions, help_texts
 
 PAGES = [Path(__file__).parent / "cli.md", *sorted((Path(__file__).parent / "formats").glob("*.md"))]
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined] # a group has commands
@@ -30,29 +30,6 @@ UNNEEDED = {"--lists", "--on-bad-shard"}
 """Options of a group that `verify` and `salvage` do not take: they report bad shards by themselves."""
 REPLACED = {"plan": {"--shuffle", "--seed"}}
 """Options of a group for which a command has an option of its own with the same name."""
-STEPS = {
-    "where": "ds.where",
-    "filter": "ds.filter",
-    "drop": "ds.where(…, drop=…)",
-    "dedup": "ds.dedup",
-    "take": "ds.take_keys",
-    "sample": "ds.sample",
-    "limit": "ds.limit",
-    "shuffle": "ds.shuffle",
-    "sort": "ds.sort",
-    "seed": "ds.shuffle(seed=…), ds.sample(…, seed=…), ds.split(…, seed=…)",
-    "columns": "ds.select",
-    "drop_columns": "ds.drop",
-    "rename": "ds.rename",
-    "cast": "ds.cast",
-    "flatten": "ds.flatten",
-    "map": "ds.map",
-    "join": "ds.join",
-    "on": "ds.join(…, on=…)",
-    "join_how": "ds.join(…, how=…)",
-    "join_columns": "ds.join(…, columns=…)",
-}
-"""Steps of a dataset for options that choose rows and columns; the others are arguments of `image_bounds`."""
 _MARKED = re.compile(r"(?<=<!-- options: )([\w ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
@@ -66,13 +43,21 @@ def flags_of(group: str) -> dict[str, str]:
     """Return the options of a group, each with its name in Python."""
     if group == "output":
         return dict.fromkeys(OUTPUT, "")
-    spellings = {InterleavedOptions: "InterleavedOptions.{}", FormatFlags: 'options["{}"]'}
-    if group == "choosing":
-        spellings = {RowOptions: "ds.image_bounds({}=…)"}
     return {
-        spelled.flag.partition("/")[0]: STEPS.get(one.name) or spellings.get(kind, "{}").format(one.name)
+        spelled.flag.partition("/")[0]: _in_python(kind, one.name, spelled)
         for _, kind, one, spelled in GROUPS[group].options()
     }
+
+
+def _in_python(kind: type, name: str, spelled: CliOption) -> str:
+    """Return an option as Python spells it: an argument, or a step of a dataset."""
+    if kind is not RowOptions:
+        return {InterleavedOptions: "InterleavedOptions.{}", FormatFlags: 'options["{}"]'}.get(kind, "{}").format(name)
+    if spelled.belongs_to:
+        return f"ds.{spelled.belongs_to[0]}(…, {name.removeprefix('join_')}=…)"
+    if not spelled.step:
+        return f"ds.shuffle({name}=…), ds.sample(…, {name}=…), ds.split(…, {name}=…)"
+    return f"ds.{spelled.step}({name}=…)" if spelled.step == "image_bounds" else f"ds.{spelled.step}"
 
 
 def groups_of(command: str) -> list[str]:

@@ -98,6 +98,8 @@ class CliOption:
         at_least: least value of a number.
         choices: words that it may be.
         switch: value that it has when it is given, where the command line takes none.
+        step: method of a dataset that the option calls. Steps apply in the order in which they are typed.
+        belongs_to: steps whose argument the option is: an argument of the nearest one that is typed before it.
     """
 
     flag: str
@@ -108,6 +110,8 @@ class CliOption:
     at_least: int | None = None
     choices: tuple[str, ...] = ()
     switch: str | None = None
+    step: str = ""
+    belongs_to: tuple[str, ...] = ()
 
 
 def cli(flag: str, metavar: str = "", **more: Any) -> dict[str, CliOption]:
@@ -298,7 +302,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOptions:
-    """Which samples are kept, in which order, and with which columns.
+    """Steps of the command line: which samples are kept, in which order, with which columns.
 
     Attributes:
         where: Keep rows for which this holds, such as "json.lang == 'en' and jpg.width >= 256".
@@ -307,13 +311,14 @@ class RowOptions:
         max_side: Drop images whose longer side has more pixels.
         min_aspect_ratio: Drop images narrower than this ratio (width / height).
         max_aspect_ratio: Drop images wider than this ratio (width / height).
-        drop: Where a filter rejects an item of a document, drop the item (row) or the whole document (sample).
+        drop: Where the --where or the image bounds typed before reject an item of a document, drop the item (row, the
+            default) or the whole document (sample).
         dedup: Keep the first of equal samples. Samples are equal by key, by content (everything but the key), or by
             fields such as json.url,txt.
         take: Take the samples that this file lists, in its order: a key a line, or a column of a Parquet or CSV file.
             If the first line is 'number', the other lines are numbers of samples, from 0.
         sample: Keep random samples, in their order: a part such as 1% or 0.01, or a number such as 1000.
-        limit: Keep at most this many samples: the first ones behind all other steps.
+        limit: Keep at most this many samples, the first ones.
         shuffle: Put all samples in a random order.
         sort: Order samples by this column, or by a field inside it, such as json.score or json.score:desc.
         seed: Seed of --shuffle, --sample and --split-into. Another seed gives another order, sample or split.
@@ -327,55 +332,68 @@ class RowOptions:
             changed fields.
         join: Add the columns of this table to the samples with the same key. The table is Parquet, CSV, JSON Lines or
             Arrow.
-        on: Field with the key in the samples and in the table, such as json.id=id. By default the key of samples.
+        on: Field with the key in the samples and in the table of the --join typed before, such as json.id=id. By
+            default the key of samples.
         join_how: What happens to samples without a row in the table: left (the default) fills nulls, inner leaves them
             out.
         join_columns: Columns of the table to add; also as a JSON list. By default all but its key.
     """
 
     where: str | pc.Expression | None = field(
-        default=None, metadata=cli("--where", "EXPR", panel=_ROWS, repeatable=True)
+        default=None, metadata=cli("--where", "EXPR", panel=_ROWS, step="where", repeatable=True)
     )
-    filter: str | None = field(default=None, metadata=cli("--filter", "FILE.py:FUNCTION", panel=_ROWS))
-    min_side: int | None = field(default=None, metadata=cli("--min-side", "PX", panel=_ROWS, at_least=0))
-    max_side: int | None = field(default=None, metadata=cli("--max-side", "PX", panel=_ROWS, at_least=0))
+    filter: str | None = field(default=None, metadata=cli("--filter", "FILE.py:FUNCTION", panel=_ROWS, step="filter"))
+    min_side: int | None = field(
+        default=None, metadata=cli("--min-side", "PX", panel=_ROWS, step="image_bounds", at_least=0)
+    )
+    max_side: int | None = field(
+        default=None, metadata=cli("--max-side", "PX", panel=_ROWS, step="image_bounds", at_least=0)
+    )
     min_aspect_ratio: float | None = field(
-        default=None, metadata=cli("--min-aspect-ratio", "X", panel=_ROWS, at_least=0)
+        default=None, metadata=cli("--min-aspect-ratio", "X", panel=_ROWS, step="image_bounds", at_least=0)
     )
     max_aspect_ratio: float | None = field(
-        default=None, metadata=cli("--max-aspect-ratio", "X", panel=_ROWS, at_least=0)
+        default=None, metadata=cli("--max-aspect-ratio", "X", panel=_ROWS, step="image_bounds", at_least=0)
     )
-    drop: Drop = field(default="row", metadata=cli("--drop", "WHAT", panel=_ROWS, choices=get_args(Drop)))
-    dedup: Sequence[str] | None = field(default=None, metadata=cli("--dedup", "FIELD", panel=_ROWS))
-    take: str | os.PathLike[str] | None = field(default=None, metadata=cli("--take", "FILE", panel=_ROWS))
-    sample: int | float | None = field(default=None, metadata=cli("--sample", "N", panel=_ROWS))
-    limit: int | None = field(default=None, metadata=cli("--limit", "N", panel=_ROWS, at_least=0))
-    shuffle: bool = field(default=False, metadata=cli("--shuffle", panel=_ORDER))
-    sort: Sequence[str] | None = field(default=None, metadata=cli("--sort", "FIELD", panel=_ORDER, repeatable=True))
+    drop: Drop = field(default="row", metadata=cli("--drop", "WHAT", panel=_ROWS, belongs_to=("where", "image_bounds")))
+    dedup: Sequence[str] | None = field(default=None, metadata=cli("--dedup", "FIELD", panel=_ROWS, step="dedup"))
+    take: str | os.PathLike[str] | None = field(
+        default=None, metadata=cli("--take", "FILE", panel=_ROWS, step="take_keys")
+    )
+    sample: int | float | None = field(default=None, metadata=cli("--sample", "N", panel=_ROWS, step="sample"))
+    limit: int | None = field(default=None, metadata=cli("--limit", "N", panel=_ROWS, step="limit", at_least=0))
+    shuffle: bool = field(default=False, metadata=cli("--shuffle", panel=_ORDER, step="shuffle"))
+    sort: Sequence[str] | None = field(
+        default=None, metadata=cli("--sort", "FIELD", panel=_ORDER, step="sort", repeatable=True)
+    )
     seed: int = field(default=0, metadata=cli("--seed", "N", panel=_ORDER, at_least=0))
     columns: Sequence[str] | None = field(
-        default=None, metadata=cli("--columns", NAMES, panel=_COLUMNS, repeatable=True)
+        default=None, metadata=cli("--columns", NAMES, panel=_COLUMNS, step="select", repeatable=True)
     )
     drop_columns: Sequence[str] | None = field(
-        default=None, metadata=cli("--drop-columns", NAMES, panel=_COLUMNS, repeatable=True)
+        default=None, metadata=cli("--drop-columns", NAMES, panel=_COLUMNS, step="drop", repeatable=True)
     )
     rename: Mapping[str, str] | None = field(
-        default=None, metadata=cli("--rename", "OLD=NEW", panel=_COLUMNS, repeatable=True)
+        default=None, metadata=cli("--rename", "OLD=NEW", panel=_COLUMNS, step="rename", repeatable=True)
     )
     cast: Mapping[str, str] | None = field(
-        default=None, metadata=cli("--cast", "NAME=TYPE", panel=_COLUMNS, repeatable=True)
+        default=None, metadata=cli("--cast", "NAME=TYPE", panel=_COLUMNS, step="cast", repeatable=True)
     )
     flatten: Sequence[str] | None = field(
-        default=None, metadata=cli("--flatten", NAMES, panel=_COLUMNS, repeatable=True)
+        default=None, metadata=cli("--flatten", NAMES, panel=_COLUMNS, step="flatten", repeatable=True)
     )
-    map: str | None = field(default=None, metadata=cli("--map", "FILE.py:FUNCTION", panel=_COLUMNS))
-    join: str | os.PathLike[str] | None = field(default=None, metadata=cli("--join", "FILE", panel=_COLUMNS))
-    on: str | Mapping[str, str] | None = field(default=None, metadata=cli("--on", "FIELD", panel=_COLUMNS))
+    map: str | None = field(default=None, metadata=cli("--map", "FILE.py:FUNCTION", panel=_COLUMNS, step="map"))
+    join: str | os.PathLike[str] | None = field(
+        default=None, metadata=cli("--join", "FILE", panel=_COLUMNS, step="join")
+    )
+    on: str | Mapping[str, str] | None = field(
+        default=None, metadata=cli("--on", "FIELD", panel=_COLUMNS, belongs_to=("join",))
+    )
     join_how: Literal["left", "inner"] | None = field(
-        default=None, metadata=cli("--join-how", "HOW", panel=_COLUMNS, choices=("left", "inner"))
+        default=None, metadata=cli("--join-how", "HOW", panel=_COLUMNS, belongs_to=("join",), choices=("left", "inner"))
     )
     join_columns: Sequence[str] | None = field(
-        default=None, metadata=cli("--join-columns", NAMES, panel=_COLUMNS, repeatable=True)
+        default=None, metadata=cli("--join-columns", NAMES, panel=_COLUMNS, belongs_to=("join",), repeatable=True)
     )
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from lading._core.cli.options import (
     CHOOSING,
     READING,
+    TYPED,
     WRITING,
     FormatFlags,
     OptionGroup,
@@ -106,7 +108,11 @@ def test_a_verb_gets_a_group_of_options_as_one_argument() -> None:
     names = inspect.signature(verb).parameters
     assert not {"reading", "writing"} & names.keys()
     assert {name for name in names if name.startswith("write")} == {"writeoptions_format", "writeoptions_workers"}
-    verb(**dict.fromkeys(names) | {"name": "a", "readoptions_view": "samples", "writeoptions_format": "pq"})
+    context = SimpleNamespace(meta={TYPED: []})
+    verb(
+        **dict.fromkeys(names)
+        | {"context": context, "name": "a", "readoptions_view": "samples", "writeoptions_format": "pq"}
+    )
     assert found == [("a", {"view": "samples"}, {"format": "pq"})]
     assert flag_aliases(verb)["format"] == "from"
 
@@ -153,8 +159,11 @@ def test_columns_of_which_none_is_named_are_refused(text: str) -> None:
 
 def test_conditions_hold_together() -> None:
     given = {"rowoptions_where": ["a > 1", "b or c"], "rowoptions_drop_columns": ["a,b", "c"]}
-    told = CHOOSING.values(dict.fromkeys(p.name for p in CHOOSING.parameters()) | given)
-    assert told == {"where": "(a > 1) and (b or c)", "drop_columns": ("a", "b", "c")}
+    typed = [name for name, texts in given.items() for _ in texts]
+    assert CHOOSING.steps(dict.fromkeys(p.name for p in CHOOSING.parameters()) | given, typed).steps == (
+        ("where", {"where": "(a > 1) and (b or c)"}),
+        ("drop", {"drop_columns": ("a", "b", "c")}),
+    )
 
 
 def test_one_source_stays_one() -> None:

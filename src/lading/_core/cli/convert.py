@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,17 +17,17 @@ from lading._core.cli.options import (
     Debug,
     Json,
     Sources,
+    Steps,
     Values,
     one_or_many,
     takes,
 )
 from lading._core.cli.output import Output
 from lading._core.cli.progress import watching
-from lading._core.cli.source import are_mixed, names_fields, open_chosen
+from lading._core.cli.source import open_chosen
 from lading._core.cli.text import by_outcome, count, facts, visible
 from lading._core.units import format_bytes
 from lading.errors import SeveralSplits
-from lading.options import RowOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,12 +35,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lading._core.api.dataset import Dataset
+    from lading._core.cli.steps import TypedSteps
     from lading._core.jobs.convert.summary import ConvertSummary
 
 __all__ = ["convert", "converted"]
-
-_RENAMED = {"format": "source_format", "options": "source_options"}
-"""Options of reading that `lading.convert` calls otherwise, since it writes too."""
 
 
 @takes(replace(WRITING, optional=True), SPLITTING, CHOOSING, READING)
@@ -57,7 +54,7 @@ def convert(
     as_json: Json = False,
     debug: Debug = False,
     writing: Values,
-    choosing: Values,
+    choosing: Steps,
     reading: Values,
     splitting: Values,
 ) -> None:
@@ -72,27 +69,19 @@ def convert(
         from lading._core.formats.registry import format_of_name
         from lading._core.jobs.convert import convert as job
 
-        write, steps, splits = writing(), RowOptions(), splitting()
-        rows = {name: value for name, value in choosing().items() if value != getattr(steps, name)}
+        write, steps, splits = writing(), choosing(), splitting()
         out.done = "" if write["dry_run"] or write.get("rank") is not None else f"{destination} is written."
         write["format"] = write.get("format") or format_of_name(destination)
-        with watching(out.err, "converting") as report:
-            own = signature(job.convert).parameters.keys() - {"filter", "map"}
-            steps_asked = splits or are_mixed(sources, reading()) or names_fields(rows.get("columns"))
-            if steps_asked or rows.keys() - own:
-                with ExitStack() as held:
-                    if splits:
-                        dataset = held.enter_context(
-                            open_chosen(sources, reading(), rows, on_error=write["on_error"], splits=True)
-                        )
-                        shares, by = splits.get("split_into", {}), splits.get("split_by")
-                        chosen: Dataset | dict[str, Dataset] = dataset.split(shares, seed=rows.get("seed", 0), by=by)
-                    else:
-                        chosen = _chosen(sources, reading(), rows, held, destination, write)
-                    done = job.convert(chosen, destination, on_progress=report, **write)
+        with watching(out.err, "converting") as report, ExitStack() as held:
+            if splits:
+                dataset = held.enter_context(
+                    open_chosen(sources, reading(), steps, on_error=write["on_error"], splits=True)
+                )
+                shares, by = splits.get("split_into", {}), splits.get("split_by")
+                chosen: Dataset | dict[str, Dataset] = dataset.split(shares, seed=steps.seed or 0, by=by)
             else:
-                read = {_RENAMED.get(name, name): value for name, value in reading().items()}
-                done = job.convert(one_or_many(sources), destination, on_progress=report, **write, **rows, **read)
+                chosen = _chosen(sources, reading(), steps, held, destination, write)
+            done = job.convert(chosen, destination, on_progress=report, **write)
         out.show(
             {"destination": destination, **asdict(done)}, converted(sources, destination, done, lazy=write["lazy"])
         )
@@ -101,7 +90,7 @@ def convert(
 def _chosen(
     sources: Sequence[str],
     reading: Mapping[str, Any],
-    rows: Mapping[str, Any],
+    steps: TypedSteps,
     held: ExitStack,
     destination: str,
     write: Mapping[str, Any],
@@ -112,14 +101,14 @@ def _chosen(
 
     policy = write["on_error"]
     try:
-        return held.enter_context(open_chosen(sources, reading, rows, on_error=policy))
+        return held.enter_context(open_chosen(sources, reading, steps, on_error=policy))
     except SeveralSplits as error:
-        asked = (("limit", rows.get("limit")), ("ledger", write.get("ledger")))
-        of_one = [name for name, given in asked if given is not None]
+        asked = (("limit", "limit" in steps), ("ledger", write.get("ledger") is not None))
+        of_one = [name for name, given in asked if given]
         stores = Stores.of(None, reading.get("storage_options")) or Stores()
         places = places_of_splits(one_or_many(sources), error, destination, stores, of_one=of_one)
     return {
-        name: held.enter_context(open_chosen([place], {**reading, "split": split}, rows, on_error=policy))
+        name: held.enter_context(open_chosen([place], {**reading, "split": split}, steps, on_error=policy))
         for name, (place, split) in places.items()
     }
 

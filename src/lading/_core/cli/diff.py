@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lading._core.cli.options import CHOOSING, READING, Debug, Json, Values, takes
+from lading._core.cli.options import CHOOSING, READING, Debug, Json, Steps, Values, takes
 from lading._core.cli.output import Output
 from lading._core.cli.progress import watching
 from lading._core.cli.source import open_chosen, open_sources
@@ -43,7 +43,7 @@ def diff(  # noqa: PLR0913 - one parameter an option: the signature is the comma
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
-    choosing: Values,
+    choosing: Steps,
     reading: Values,
 ) -> None:
     """Compare the content of two datasets of any formats.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lading._core.cli.options import CHOOSING, READING, SHARING, Debug, Json, Sources, Values, takes
+from lading._core.cli.options import CHOOSING, READING, SHARING, Debug, Json, Sources, Steps, Values, takes
 from lading._core.cli.output import Output
 from lading._core.cli.progress import watching
 from lading._core.cli.source import open_chosen
@@ -17,7 +17,7 @@ def digest(
     sources: Sources,
     as_json: Json = False,
     debug: Debug = False,
-    choosing: Values,
+    choosing: Steps,
     reading: Values,
     sharing: Values,
 ) -> None:

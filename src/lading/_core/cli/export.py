@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lading._core.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, takes
+from lading._core.cli.options import CHOOSING, READING, Debug, Json, Sources, Steps, Values, takes
 from lading._core.cli.output import Output
 from lading._core.cli.progress import watching
 from lading._core.cli.source import open_chosen
@@ -27,7 +27,7 @@ def export(
     ] = False,
     as_json: Json = False,
     debug: Debug = False,
-    choosing: Values,
+    choosing: Steps,
     reading: Values,
 ) -> None:
     """Write samples as loose files, such as 0001.jpg and 0001.txt.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lading._core.cli.options import CHOOSING, READING, Debug, Json, OptionGroup, Sources, Values, takes
+from lading._core.cli.options import CHOOSING, READING, Debug, Json, OptionGroup, Sources, Steps, Values, takes
 from lading._core.cli.output import Output
-from lading._core.cli.source import names_fields, open_chosen
+from lading._core.cli.source import open_chosen
 from lading.options import cli
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def head(
     as_json: Json = False,
     debug: Debug = False,
     showing: Values,
-    choosing: Values,
+    choosing: Steps,
     reading: Values,
 ) -> None:
     """Show samples: fields, sizes, pictures, the beginning of texts.
@@ -78,13 +78,12 @@ def head(
 
         how = _Showing(**showing())
         pictures = how.pictures(out.out)
-        rows = choosing()
-        names = rows.get("columns")  # of a tar, these fields of these samples
-        if not names_fields(names):
-            rows.pop("columns", None)
-        with open_chosen(sources, reading(), rows) as dataset:
+        steps = choosing()
+        with open_chosen(sources, reading(), steps) as dataset:
+            if "select" in steps:
+                _ = dataset.schema  # refuses a column that no shard has: the first samples may lack any
             shown = 0
-            for sample in read_samples(dataset, number, start, names):
+            for sample in read_samples(dataset, number, start):
                 value = sample_json(sample, full=how.full) if as_json else None
                 out.show(value, as_text(sample, full=how.full, pictures=pictures), indent=None)
                 shown += 1

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from lading._core.cli.options import CHOOSING, READING, Debug, Json, Sources, Values, takes
+from lading._core.cli.options import CHOOSING, READING, Debug, Json, Sources, Steps, Values, takes
 from lading._core.cli.output import Output, finding_text
 from lading._core.cli.progress import watching
 from lading._core.cli.source import open_chosen
@@ -30,7 +30,7 @@ def info(
     sources: Sources,
     as_json: Json = False,
     debug: Debug = False,
-    choosing: Values,
+    choosing: Steps,
     reading: Values,
 ) -> None:
     """Show format, shards, samples, bytes and columns of a dataset.

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from lading._core.cli.options import CHOOSING, flag_aliases
+from lading._core.cli.options import CHOOSING, TYPED, flag_aliases
 from lading._core.cli.output import MISUSE, command_line, prepare_streams
 from lading._core.cli.plain_values import with_plain_values
 
@@ -96,6 +96,8 @@ class _Verb(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the arguments and options; where one argument of two is given, the second one is missing."""
         try:
+            _, _, typed = self.make_parser(ctx).parse_args(list(args))
+            ctx.meta[TYPED] = [param.name for param in typed]
             return super().parse_args(ctx, list(args))
         except MISUSE as error:
             _advise_on_steps(error, ctx.info_name)

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import StrEnum
 from functools import partial, wraps
-from typing import Annotated, Any, TypeAlias
+from itertools import repeat
+from types import GenericAlias
+from typing import Annotated, Any, TypeAlias, get_args
 
 import typer
 
+from lading._core.cli.steps import TypedOption, TypedSteps
 from lading._core.units import parse_sample
 from lading.errors import UsageError
 from lading.limits import Limits
 from lading.options import (
     NAMES,
     CliOption,
+    Drop,
     InterleavedOptions,
     ReadOptions,
     RowOptions,
@@ -36,12 +41,15 @@ __all__ = [
     "SHARING",
     "SPLITTING",
     "STORES",
+    "TYPED",
     "WRITING",
     "Debug",
     "FormatFlags",
     "Json",
     "OptionGroup",
     "Sources",
+    "StepGroup",
+    "Steps",
     "StoreFlags",
     "Values",
     "column_names",
@@ -65,6 +73,10 @@ Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Print the trac
 
 Values: TypeAlias = Callable[..., dict[str, Any]]
 """Returns the values of a group of options, by the names of Python's arguments; see `takes`."""
+Steps: TypeAlias = Callable[[], TypedSteps]
+"""Returns the steps of a command, in the order in which they are typed; see `takes`."""
+TYPED = "typed"
+"""Where a command's context keeps the names of its parameters, in the order in which they are typed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +155,35 @@ class OptionGroup:
                 found[kind][one.name] = _parsed(one.name, spelled, text)
         return _reading(found) if ReadOptions in found else found[self.kinds[0]]
 
+    def asked(self, given: Mapping[str, Any], typed: Sequence[str]) -> Values | Steps:  # noqa: ARG002 - of steps alone
+        """Return the verb's argument: a function, so that an invalid value is an error inside the verb."""
+        return partial(self.values, given)
+
+
+class StepGroup(OptionGroup):
+    """Options that are steps, whose order counts."""
+
+    __slots__ = ()
+
+    def asked(self, given: Mapping[str, Any], typed: Sequence[str]) -> Steps:
+        """Return the verb's argument."""
+        return partial(self.steps, given, typed)
+
+    def steps(self, given: Mapping[str, Any], typed: Sequence[str]) -> TypedSteps:
+        """Return the steps in the order typed.
+
+        Args:
+            given: values from typer, by the names in the verb's signature.
+            typed: these names in the order typed, each as often as it is typed.
+
+        Raises:
+            UsageError: a text is no value of its option, or an option belongs to no step.
+        """
+        known = {name: (one.name, spelled) for name, _, one, spelled in self.options()}
+        texts = {name: iter(given[name] if isinstance(given[name], (list, tuple)) else repeat(given[name]))
+                 for name in known}  # fmt: skip
+        return TypedSteps.of([TypedOption(*known[name], next(texts[name])) for name in typed if name in known], _parsed)
+
 
 READING = OptionGroup("reading", (ReadOptions, FormatFlags, StoreFlags, InterleavedOptions))
 """How the source is read: the arguments of `lading.open`."""
@@ -150,7 +191,7 @@ READING = OptionGroup("reading", (ReadOptions, FormatFlags, StoreFlags, Interlea
 CHECKING = replace(READING, without=("on_bad_shard",))
 """The same for verbs that report bad shards themselves."""
 
-CHOOSING = OptionGroup("choosing", (RowOptions,))
+CHOOSING = StepGroup("choosing", (RowOptions,))
 """Which rows and columns are kept."""
 
 SPLITTING = OptionGroup("splitting", (SplitOptions,))
@@ -179,11 +220,12 @@ def takes(*groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[...,
         made = [parameter for group in groups for parameter in group.parameters()]
 
         @wraps(verb)
-        def run(**given: Any) -> None:
-            mine = {p.name: given.pop(p.name) for p in made}
-            verb(**given, **{group.name: partial(group.values, mine) for group in groups})
+        def run(context: typer.Context, **given: Any) -> None:
+            mine, typed = {p.name: given.pop(p.name) for p in made}, context.meta[TYPED]
+            verb(**given, **{group.name: group.asked(mine, typed) for group in groups})
 
-        signature = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *made)])
+        context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        signature = inspect.Signature([context, *(p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *made))])
         run.__signature__ = signature  # type: ignore[attr-defined] # typer makes the command line from it
         run.groups = groups  # type: ignore[attr-defined] # for `flag_aliases`
         return run
@@ -276,7 +318,8 @@ def _storage_options(texts: Sequence[str]) -> dict[str, Any]:
 def _parameter(name: str, kind: type, one: Field[Any], spelled: CliOption, *, optional: bool) -> inspect.Parameter:
     """Return an option as a parameter of a verb."""
     required = one.default is MISSING and not optional
-    default = None if one.default is MISSING or kind is InterleavedOptions or spelled.repeatable else one.default
+    none = one.default is MISSING or kind is InterleavedOptions or _is_list(spelled, one)
+    default = None if none else one.default
     declared = typer.Option(
         spelled.flag,
         metavar=spelled.metavar,
@@ -300,10 +343,21 @@ def _text_type(one: Field[Any], spelled: CliOption) -> Any:
         return list[str] | None
     if spelled.switch or names == {"bool"}:
         return bool
+    single: type = {"int": int, "float": float}.get(names.pop(), str) if len(names) == 1 else str
     if spelled.choices:
-        return StrEnum(one.name, {word: word for word in spelled.choices})
-    single = {"int": int, "float": float}.get(names.pop(), str) if len(names) == 1 else str
-    return single | None
+        single = _words(one.name, spelled.choices)
+    if _is_list(spelled, one):
+        return GenericAlias(list, single) | None
+    return single if spelled.choices else single | None
+
+
+def _words(name: str, words: Sequence[str]) -> Any:
+    return StrEnum(name, {word: word for word in words})
+
+
+def _is_list(spelled: CliOption, one: Field[Any]) -> bool:
+    """Return whether an option may be typed several times: of steps, all but switches, since their order counts."""
+    return spelled.repeatable or (bool(spelled.step or spelled.belongs_to) and one.type != "bool")
 
 
 def _parsed(name: str, spelled: CliOption, text: Any) -> Any:
@@ -397,10 +451,26 @@ def _all_of(conditions: Sequence[str]) -> str:
     return conditions[0] if len(conditions) == 1 else " and ".join(f"({one})" for one in conditions)
 
 
+def _drop(text: str) -> str:
+    """Return a policy of filters."""
+    if text not in get_args(Drop):
+        raise UsageError("--drop says what a filter drops", expected=" or ".join(get_args(Drop)), found=repr(text),
+                         advice=f"Leave out columns with --drop-columns {shlex.quote(text)}.")  # fmt: skip
+    return text
+
+
+def _sort(texts: Sequence[str]) -> list[tuple[str, bool]]:
+    """Return fields such as `score` and `score:desc`, each with whether the largest value comes first."""
+    parts = [(text, *text.rpartition(":")) for text in texts]
+    return [(name, way == "desc") if name and way in ("asc", "desc") else (text, False)
+            for text, name, _, way in parts]  # fmt: skip
+
+
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "columns": column_names,
     "limits": _limits,
     "dedup": _fields,
+    "drop": _drop,
     "drop_columns": column_names,
     "flatten": column_names,
     "join_columns": column_names,
@@ -411,7 +481,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "roots": tuple,
     "sample": parse_sample,
     "storage_options": _storage_options,
-    "sort": tuple,
+    "sort": _sort,
     "schema_overrides": _types,
     "split_by": _fields,
     "split_into": _shares,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lading._core.cli.options import CHOOSING, READING, WRITING, Debug, Json, Sources, Values, takes
+from lading._core.cli.options import CHOOSING, READING, WRITING, Debug, Json, Sources, Steps, Values, takes
 from lading._core.cli.output import Output
 from lading._core.cli.progress import watching
 from lading._core.cli.source import open_chosen
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from lading._core.cli.steps import TypedSteps
     from lading._core.jobs.convert.estimate import Estimate
     from lading._core.train.plan import Plan
 
@@ -83,7 +84,7 @@ def plan(  # noqa: PLR0913 - one argument an option
     as_json: Json = False,
     debug: Debug = False,
     writing: Values,
-    choosing: Values,
+    choosing: Steps,
     reading: Values,
 ) -> None:
     """Show what training will read, keep in memory and shuffle.
@@ -119,7 +120,7 @@ def _show_job(
     out: Output,
     sources: list[str],
     writing: dict[str, Any],
-    choosing: dict[str, Any],
+    choosing: TypedSteps,
     reading: dict[str, Any],
     asked: dict[str, Any],
 ) -> None:

@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, islice, pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 from lading._core.cli.text import Excerpt, count, visible, whole_lines
@@ -70,54 +70,26 @@ class ShownSample:
     items: Sequence[Sequence[Shown]] | None = None
 
 
-def read_samples(
-    dataset: Dataset, number: int, start: int = 0, names: Sequence[str] | None = None
-) -> Iterator[ShownSample]:
+def read_samples(dataset: Dataset, number: int, start: int = 0) -> Iterator[ShownSample]:
     """Samples from a place on, payload and all. From the beginning it streams; further on it needs an index.
 
     Args:
         dataset: the dataset.
         number: samples, at most.
         start: the first one.
-        names: columns to read, besides keys; None for all.
-
-    Raises:
-        UsageError: a column that no shard has.
     """
     from lading._core.features.row_layout import row_layout
 
     layout = row_layout(dataset.view)
     number = min(number, sys.maxsize)
-    if names is not None and not layout.has_items and layout.key in dataset.columns:
-        names = list(dict.fromkeys([layout.key, *names]))
     if start:
         last = min(start + number, len(dataset))
-        batches: Iterator[Any] = (dataset.take([i], names) for i in range(start, last))
+        batches: Iterator[Any] = (dataset.take([i]) for i in range(start, last))
     else:
-        batches = dataset.batches(max_rows=max(number, 1), max_bytes=_BATCH_BYTES, columns=names, on_error="warn")
-    if names is not None:
-        first = next(batches, None)
-        _refuse_unknown(dataset, names, first)
-        batches = chain([] if first is None else [first], batches)
+        batches = dataset.batches(max_rows=max(number, 1), max_bytes=_BATCH_BYTES, on_error="warn")
     one_by_one = (rows for batch in batches for rows in _samples_of(batch, layout))
     for place, rows in enumerate(islice(one_by_one, number), start):
         yield _document(place, rows) if layout.has_items else _plain_sample(place, rows)
-
-
-def _refuse_unknown(dataset: Dataset, names: Sequence[str], first: pa.RecordBatch | pa.Table | None) -> None:
-    """Raise UsageError for a column that no shard has. Shards are looked at only if the first rows do not show it."""
-    from lading.errors import UsageError
-
-    shown = {} if first is None else dict(zip(first.schema.names, first.columns, strict=True))
-    unknown = [name for name in names if name not in shown or shown[name].null_count == len(shown[name])]
-    seen = dict.fromkeys(dataset.schema.names) if unknown else {}
-    for shard in dataset.shards:
-        if seen.keys() >= {*unknown}:
-            return
-        seen.update(dict.fromkeys(shard.schema.names))
-    for name in unknown:
-        if name not in seen:
-            raise UsageError("no such column", expected=", ".join(seen), found=repr(name))
 
 
 def _samples_of(batch: pa.RecordBatch | pa.Table, layout: RowLayout) -> Iterator[pa.RecordBatch | pa.Table]:

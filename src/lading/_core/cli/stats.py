@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lading._core.cli.options import CHOOSING, READING, SHARING, Debug, Json, Sources, Values, takes
+from lading._core.cli.options import CHOOSING, READING, SHARING, Debug, Json, Sources, Steps, Values, takes
 from lading._core.cli.output import Output
 from lading._core.cli.progress import watching
 from lading._core.cli.source import open_chosen
@@ -23,7 +23,7 @@ def stats(
     ] = 10,
     as_json: Json = False,
     debug: Debug = False,
-    choosing: Values,
+    choosing: Steps,
     reading: Values,
     sharing: Values,
 ) -> None:

@@ -1,0 +1,190 @@
+"""Steps of the command line: the options that choose rows and columns, in the order in which they are typed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lading._core.cli.functions import named_function
+from lading.errors import UsageError
+
+if TYPE_CHECKING:
+    from lading._core.api.dataset import Dataset
+    from lading._core.dataset.steps.functions import OnFunctionError
+    from lading.options import CliOption
+
+__all__ = ["TypedOption", "TypedSteps"]
+
+Parse = Callable[[str, "CliOption", Any], Any]
+"""Returns the value of an option from its name and its text, or its texts."""
+
+
+class TypedOption(NamedTuple):
+    """An option that is typed.
+
+    Attributes:
+        name: of the field of `RowOptions`.
+        spelled: how it is spelled.
+        text: its value, as typer gives it.
+    """
+
+    name: str
+    spelled: CliOption
+    text: Any
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step while its options are collected.
+
+    Attributes:
+        name: the method of a dataset.
+        own: the options that are the step.
+        more: the options that belong to it.
+    """
+
+    name: str
+    own: list[TypedOption] = field(default_factory=list)
+    more: list[TypedOption] = field(default_factory=list)
+
+    def goes_on(self, option: TypedOption) -> bool:
+        """Return whether an option is a part of this step: options of one step next to each other are one step."""
+        again = any(one.name == option.name for one in self.own)
+        return option.spelled.step == self.name and not self.more and (option.spelled.repeatable or not again)
+
+    def add(self, option: TypedOption) -> None:
+        """Add an option that belongs to the step. Raises UsageError for one that is there already."""
+        if not option.spelled.repeatable and any(one.name == option.name for one in self.more):
+            raise UsageError("an option is given twice for one step", found=option.spelled.flag)
+        self.more.append(option)
+
+    def values(self, parse: Parse) -> dict[str, Any]:
+        """Return the values of all options by name. Raises UsageError."""
+        texts: dict[str, list[TypedOption]] = {}
+        for one in (*self.own, *self.more):
+            texts.setdefault(one.name, []).append(one)
+        return {
+            name: parse(
+                name, each[0].spelled, [one.text for one in each] if each[0].spelled.repeatable else each[0].text
+            )
+            for name, each in texts.items()
+        }
+
+    def shown(self) -> str:
+        """Return the options that are the step."""
+        return " ".join(dict.fromkeys(one.spelled.flag for one in self.own))
+
+
+@dataclass(frozen=True, slots=True)
+class TypedSteps:
+    """The steps of a command, in the order in which they are typed.
+
+    Attributes:
+        steps: methods of a dataset, each with the values of its options.
+        seed: of all steps that have one; None if it is not typed.
+        note: where the order differs from that of earlier versions, what happens now; else empty.
+    """
+
+    steps: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    seed: int | None = None
+    note: str = ""
+
+    @classmethod
+    def of(cls, typed: Iterable[TypedOption], parse: Parse) -> TypedSteps:
+        """Return the steps of options, which come in the order typed.
+
+        Raises:
+            UsageError: an option belongs to no step, is given twice, or has a text that is no value of it.
+        """
+        steps: list[_Step] = []
+        seeds = []
+        for option in typed:
+            if option.spelled.belongs_to:
+                parse(option.name, option.spelled, [option.text] if option.spelled.repeatable else option.text)
+                _step_of(option, steps).add(option)
+            elif not option.spelled.step:
+                seeds.append(option.text)
+            elif steps and steps[-1].goes_on(option):
+                steps[-1].own.append(option)
+            else:
+                steps.append(_Step(option.spelled.step, [option]))
+        if len(seeds) > 1:
+            raise UsageError("one seed holds for all steps", found=f"--seed {len(seeds)} times")
+        values = tuple((step.name, step.values(parse)) for step in steps)
+        return cls(values, seeds[0] if seeds else None, " ".join(_differences(steps)))
+
+    def __contains__(self, name: str) -> bool:
+        return any(step == name for step, _ in self.steps)
+
+    def refuse_unused_seed(self, *, splits: bool) -> None:
+        """Raise UsageError for a seed that no step uses. `splits`: whether the command divides the dataset."""
+        if self.seed is not None and not splits and not ("shuffle" in self or "sample" in self):
+            raise UsageError("no option uses the seed", found=f"--seed {self.seed}",
+                             advice="Add --shuffle, --sample or --split-into, or leave --seed out.")  # fmt: skip
+
+    def applied(self, dataset: Dataset, on_error: OnFunctionError) -> Dataset:
+        """Return the dataset with the steps. `on_error` is for samples for which a function raises."""
+        if self.note:
+            warnings.warn(self.note, stacklevel=2)
+        for step, values in self.steps:
+            dataset = _CALLS[step](dataset, {"seed": self.seed or 0, "on_error": on_error, **values})
+        return dataset
+
+
+def _step_of(option: TypedOption, steps: list[_Step]) -> _Step:
+    """Return the nearest step to which an option belongs. Raises UsageError if there is none before it."""
+    for step in reversed(steps):
+        if step.name in option.spelled.belongs_to:
+            return step
+    own = {"where": "--where EXPR", "join": "--join FILE"}[option.spelled.belongs_to[0]]
+    typed = f"{option.spelled.flag} {option.text}"
+    raise UsageError(f"{option.spelled.flag} belongs to a {own.split()[0]} that is typed before it",
+                     found=typed, advice=f"Type it behind: {own} {typed}.")  # fmt: skip
+
+
+_FORMERLY = ("take_keys", "join", "where", "image_bounds", "filter", "dedup", "sample", "shuffle", "sort", "map",
+             "flatten", "cast", "select", "drop", "rename", "limit")  # fmt: skip
+"""The order in which steps applied before they applied as they are typed."""
+
+
+def _differences(steps: list[_Step]) -> Iterator[str]:
+    """Give a sentence for what earlier versions did in another way."""
+    places = [_FORMERLY.index(step.name) for step in steps]
+    if any(one > other for one, other in pairwise(places)):
+        formerly = sorted(steps, key=lambda step: _FORMERLY.index(step.name))
+        yield (f"Steps apply as typed: {', '.join(step.shown() for step in steps)}. "
+               f"Earlier versions: {', '.join(step.shown() for step in formerly)}.")  # fmt: skip
+    filters = [step for step in steps if step.name in ("where", "image_bounds")]
+    if 0 < sum(bool(step.more) for step in filters) < len(filters):
+        yield from (f"--drop is of {step.shown()} alone. Earlier versions: of all conditions and image bounds."
+                    for step in filters if step.more)  # fmt: skip
+
+
+def _bounds(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in ("seed", "on_error")}
+
+
+_CALLS: dict[str, Callable[[Dataset, Mapping[str, Any]], Dataset]] = {
+    "take_keys": lambda ds, has: ds.take_keys(has["take"]),
+    "join": lambda ds, has: ds.join(
+        has["join"], has.get("on", "key"), has.get("join_how", "left"), has.get("join_columns")
+    ),
+    "where": lambda ds, has: ds.where(has["where"], drop=has.get("drop", "row")),
+    "image_bounds": lambda ds, has: ds.image_bounds(**_bounds(has)),
+    "filter": lambda ds, has: ds.filter(named_function("--filter", has["filter"]), on_error=has["on_error"]),
+    "dedup": lambda ds, has: ds.dedup(has["dedup"][0] if len(has["dedup"]) == 1 else has["dedup"]),
+    "sample": lambda ds, has: ds.sample(has["sample"], has["seed"]),
+    "shuffle": lambda ds, has: ds.shuffle(has["seed"]),
+    "sort": lambda ds, has: ds.sort([n for n, _ in has["sort"]], descending=[way for _, way in has["sort"]]),
+    "map": lambda ds, has: ds.map(named_function("--map", has["map"]), on_error=has["on_error"]),
+    "flatten": lambda ds, has: ds.flatten(*has["flatten"]),
+    "cast": lambda ds, has: ds.cast(has["cast"]),
+    "select": lambda ds, has: ds.select(*has["columns"]),
+    "drop": lambda ds, has: ds.drop(*has["drop_columns"]),
+    "rename": lambda ds, has: ds.rename(has["rename"]),
+    "limit": lambda ds, has: ds.limit(has["limit"]),
+}
+"""The call of each step."""
