@@ -22,6 +22,7 @@
     │   ├── UnknownFormat             no registered format has this name or recognises this file
     │   ├── NoSuchSample (IndexError) a number that no sample of the dataset has
     │   ├── MissingExtra              a feature needs a package that is not installed, or cannot be imported
+    │   ├── UnknownArgument (TypeError)   an argument that the function lacks
     │   └── WrongFeature (TypeError)  something else than a feature, or one that columns cannot be made for
     ├── FunctionError (RuntimeError)  a function given to map or filter raised an error   exit status 1
     └── StoreError (OSError)          the machine or a store failed                      exit status 3
@@ -68,6 +69,7 @@ __all__ = [
     "SourceNotFound",
     "StoreError",
     "UnfinishedDataset",
+    "UnknownArgument",
     "UnknownFormat",
     "UnknownLabel",
     "Unrepresentable",
@@ -263,6 +265,10 @@ class UsageError(LadingError, ValueError):
     """The call is wrong."""
 
     exit_status = 2
+
+
+class UnknownArgument(UsageError, TypeError):
+    """An argument that the function lacks."""
 
 
 class WrongFeature(UsageError, TypeError):

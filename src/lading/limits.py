@@ -19,7 +19,7 @@ from lading.errors import LimitExceeded, UsageError
 __all__ = ["DEFAULT_LIMITS", "Growth", "Limits", "raised_by"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Limits:
     """The most that files may ask for. Raise one for files that are trusted, lower it for those that are not.
 
@@ -105,6 +105,11 @@ class Limits:
             value = getattr(self, field.name)
             if type(value) is not int or value < 0:
                 raise UsageError("not a limit", expected="a whole number, 0 or more", found=f"{field.name}={value!r}")
+
+    def __repr__(self) -> str:
+        """The limits that differ from the usual ones: `Limits()`, `Limits(line_bytes=…)`."""
+        given = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
+        return f"Limits({', '.join(f'{name}={value}' for name, value, usual in given if value != usual)})"
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Self:

@@ -16,7 +16,18 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    SupportsIndex,
+    TypeAlias,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from lading._core.secret_urls import shown
 from lading._core.units import parse_bytes
@@ -39,6 +50,7 @@ __all__ = [
     "InterleavedOptions",
     "OnBadShard",
     "OnError",
+    "OpeningOptions",
     "ReadOptions",
     "RowOptions",
     "SchemaPolicy",
@@ -298,6 +310,37 @@ class ReadOptions:
         if not isinstance(self.regroup, bool):
             raise UsageError("neither true nor false", expected="true or false", found=f"regroup={self.regroup!r:.80}")
         _refuse_unknown_policy(self.on_materialize_error or "error", get_args(OnError))
+
+
+class OpeningOptions(TypedDict, total=False):
+    """The arguments of `lading.open`, for type checkers: functions that open a source take them as `**opening`.
+
+    Their meanings and defaults are those of `ReadOptions`. `storage_options`, `cache_dir` and `cache_limit` become a
+    part of `stores`.
+    """
+
+    format: str | None
+    split: str | None
+    config: str | None
+    view: str | None
+    options: Mapping[str, Any] | None
+    interleaved: InterleavedOptions | None
+    fields: Sequence[str] | None
+    regroup: bool
+    lists: Sequence[str]
+    max_batch_bytes: int | str | None
+    on_materialize_error: OnError | None
+    roots: Sequence[str | os.PathLike[str]]
+    schema: pa.Schema | None
+    schema_overrides: Mapping[str, pa.DataType] | pa.Schema | None
+    hive_partitioning: bool
+    stores: Stores | None
+    storage_options: Mapping[str, Any] | None
+    cache_dir: str | os.PathLike[str] | None
+    cache_limit: int | str | None
+    on_bad_shard: OnBadShard
+    mmap: bool
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

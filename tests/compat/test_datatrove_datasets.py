@@ -128,7 +128,7 @@ def test_steps_over_all_samples_are_refused(photos: Path) -> None:
         ({"recursive": False}, "glob_pattern"),
         ({"compression": "gzip"}, "the bytes of a file tell"),
         ({"data_folder": "x"}, "as the source"),
-        ({"limits_": 3}, "found limits_"),
+        ({"limits_": 3}, "no argument limits_. Did you mean limits"),
     ],
 )
 def test_arguments_without_a_meaning_are_refused_when_the_step_is_made(given: dict[str, Any], found: str) -> None:
@@ -178,7 +178,7 @@ def test_a_limit_counts_the_documents_of_a_task_behind_the_steps_of_a_dataset(ph
 @pytest.mark.parametrize("given, told", [
     ({"limit": "3"}, "limit='3'"),
     ({"skip": -1}, "skip=-1"),
-    ({"limt": 3}, "expected text_key, id_key, limit, skip"),
+    ({"limt": 3}, r"LadingReader\(\) has no argument limt. Did you mean limit"),
 ])  # fmt: skip
 def test_wrong_arguments_are_refused_when_a_reader_is_made(photos: Path, given: Any, told: str) -> None:
     with pytest.raises(UsageError, match=told):

@@ -30,14 +30,14 @@ from itertools import islice
 from numbers import Integral
 from string import Template
 from types import MethodType
-from typing import IO, Any, ClassVar, Final, Self, TypeAlias
+from typing import IO, Any, ClassVar, Final, Self, TypeAlias, Unpack
 
 import pyarrow as pa
 from fsspec.core import url_to_fs
 from fsspec.implementations.dirfs import DirFileSystem
 
 from lading._core.api.dataset import Dataset
-from lading._core.api.opening import open_dataset
+from lading._core.arguments import public, unknown_arguments
 from lading._core.arrow.rows import Encoders, rows_to_batch
 from lading._core.dataset.order.chosen import ChosenSamples
 from lading._core.dataset.query import Query
@@ -68,6 +68,7 @@ from lading.compat.documents import (
 )
 from lading.compat.output_files import OutputFile, OutputFiles
 from lading.errors import LadingError, UsageError, missing_extra
+from lading.options import OpeningOptions
 
 __all__ = [
     "BaseMediaWriter",
@@ -239,6 +240,18 @@ class PipelineStep(ABC):
         return f"{self.type}: {self.name}"
 
 
+_NOT_OF_READERS: Final = {
+    "data_folder": "Give it first, as the source.",
+    "compression": "Leave it out: the bytes of a file tell its compression.",
+    "batch_size": "Leave it out: batches have 16 MB.",
+    "read_metadata": "Choose columns: LadingReader(lading.open(…).select('text', 'id')).",
+    "streaming": "Leave it out: samples are read when they are asked for.",
+    "dataset": "Give the dataset of Hugging Face's hub first, as 'hf://datasets/NAME'.",
+}
+"""Arguments of datatrove's readers that shards need not, and their alternative."""
+
+
+@public("LadingReader", _NOT_OF_READERS)
 class LadingReader(PipelineStep):
     """Read samples of any format as documents: the first step of a pipeline, or behind another reader.
 
@@ -302,18 +315,17 @@ class LadingReader(PipelineStep):
         file_progress: bool = False,
         doc_progress: bool = False,
         add_file_path: bool = True,
-        **opening: Any,
+        **opening: Unpack[OpeningOptions],
     ) -> None:
         super().__init__()
         if by_place:
             raise UsageError("arguments after the source are given by name", found=f"{by_place!r:.80}",
                              advice="Give limit=, text_key= and so on: readers of datatrove have other orders.",
                              )  # fmt: skip
-        _refuse_unknown(opening, (LadingReader, open_dataset), _NOT_OF_READERS)
         if not isinstance(limit, (int, Integral)) or not isinstance(skip, (int, Integral)) or skip < 0:
             raise UsageError("limit and skip are numbers of documents", expected="limit=-1 for all, and skip=0 or more",
                              found=f"limit={limit!r}, skip={skip!r}")  # fmt: skip
-        source, self._opening = _with_stores(source, opening)
+        source, self._opening = _with_stores(source, {**opening})
         if not recursive:
             raise UsageError("a folder is read with all folders below it", found="recursive=False",
                              advice="Name the files: glob_pattern='*.parquet'.")  # fmt: skip
@@ -428,17 +440,6 @@ class LadingReader(PipelineStep):
         return made
 
 
-_NOT_OF_READERS: Final = {
-    "data_folder": "Give it first, as the source.",
-    "compression": "Leave it out: the bytes of a file tell its compression.",
-    "batch_size": "Leave it out: batches have 16 MB.",
-    "read_metadata": "Choose columns: LadingReader(lading.open(…).select('text', 'id')).",
-    "streaming": "Leave it out: samples are read when they are asked for.",
-    "dataset": "Give the dataset of Hugging Face's hub first, as 'hf://datasets/NAME'.",
-}
-"""Arguments of datatrove's readers that shards need not, and their alternative."""
-
-
 def _with_stores(place: Any, more: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return a source or destination as a path with its store, if datatrove's users name a file system with it."""
     is_pair = isinstance(place, tuple) and len(place) == _PAIR and not isinstance(place[1], (str, os.PathLike))
@@ -448,16 +449,13 @@ def _with_stores(place: Any, more: dict[str, Any]) -> tuple[Any, dict[str, Any]]
     return path, more if stores is None else {"stores": stores, **more}
 
 
-def _refuse_unknown(
-    given: Mapping[str, Any], of: Sequence[Callable[..., Any]], alternatives: Mapping[str, str]
-) -> None:
-    """Raise UsageError for an argument that is none of these functions'."""
-    parameters = [each for function in of for each in inspect.signature(function).parameters.values()]
-    known = [*dict.fromkeys(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)]
-    for name in given:
-        if name not in known:
-            raise UsageError("this step has no such argument", found=name, expected=", ".join(known),
-                             advice=alternatives.get(name))  # fmt: skip
+def _refuse_unknown(writing: Mapping[str, Any]) -> None:
+    """Raise UsageError for an argument that `LadingWriter` and `lading.writer` lack."""
+    parameters = [*inspect.signature(LadingWriter).parameters.values(),
+                  *inspect.signature(DatasetWriter).parameters.values()]  # fmt: skip
+    known = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
+    if unknown := [name for name in writing if name not in known]:
+        raise unknown_arguments("LadingWriter", unknown, sorted(known), _NOT_OF_WRITERS)
 
 
 def _lines(file: Any) -> list[str]:
@@ -534,7 +532,7 @@ class LadingWriter(PipelineStep):
         **writing: Any,
     ) -> None:
         super().__init__()
-        _refuse_unknown(writing, (LadingWriter, DatasetWriter), _NOT_OF_WRITERS)
+        _refuse_unknown(writing)
         self._names, self._is_items = (text_key, id_key), row_layout(view).has_items
         self._destination, writing = _with_stores(destination, writing)
         self._writing = {"overwrite": True, **writing, "format": format, "view": view}

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
+from inspect import signature
 from itertools import accumulate
 from math import ceil
 from numbers import Integral
@@ -27,6 +28,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lading._core.arguments import unknown_arguments
 from lading._core.dataset.shards.shard import items_at
 from lading._core.storage.stores import Stores
 from lading._core.train.order import Order, Shuffle
@@ -349,7 +351,8 @@ def _register() -> None:
 def _refuse_not_done(arguments: Mapping[str, Any]) -> None:
     for name, value in arguments.items():
         if name not in _NOT_DONE:
-            raise UsageError("no such argument of StreamingDataset", found=name)
+            own = signature(StreamingDataset).parameters
+            raise unknown_arguments("StreamingDataset", [name], [each for each in own if each != "more"])
         usual, instead = _NOT_DONE[name]
         if value != usual:
             raise UsageError(f"lading does not do {name}", expected=f"{name}={usual!r}, or nothing",

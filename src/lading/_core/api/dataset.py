@@ -17,6 +17,7 @@ from lading._core.api.key_verbs import KeyVerbs
 from lading._core.api.layout_verbs import LayoutVerbs
 from lading._core.api.order_verbs import OrderVerbs
 from lading._core.api.step_verbs import StepVerbs
+from lading._core.arguments import Later, arguments_of, public
 from lading._core.content.media_files import Opening
 from lading._core.dataset.sample_list import SampleList
 from lading._core.dataset.shards import iteration
@@ -27,10 +28,17 @@ from lading._core.formats.registry import format_of_name
 from lading.options import OnError
 
 if TYPE_CHECKING:
+    from lading._core.jobs.convert.convert import convert
     from lading._core.jobs.convert.summary import ConvertSummary
     from lading._core.jobs.dataset.export import ExportSummary
+    from lading._core.jobs.stats.stats import dataset_stats
     from lading._core.jobs.stats.values import Stats
     from lading._core.train.loader import Loader
+    from lading._core.train.loader import loader as train_loader
+else:
+    convert = Later("lading._core.jobs.convert.convert", "convert")
+    dataset_stats = Later("lading._core.jobs.stats.stats", "dataset_stats")
+    train_loader = Later("lading._core.train.loader", "loader")
 
 __all__ = ["Dataset"]
 
@@ -45,7 +53,37 @@ _MOVED = {
 }
 """Attributes of `Dataset` that leave with the next release, what to write, and where they are in an open dataset."""
 
+_OF_OTHERS = {
+    "add_column": "ds.join(table) and ds.map(function) add columns.",
+    "batch": "ds.batches(max_rows=N) gives Arrow batches, ds.loader(N) batches for training.",
+    "batched": "ds.loader(N) gives batches for training.",
+    "cast_column": "Write ds.cast({'score': 'float32'}).",
+    "column_names": "Write ds.columns.",
+    "decode": "Samples come decoded: ds[0]. ds.with_decode(False) gives bytes.",
+    "features": "Write ds.schema.",
+    "info": "Write print(ds), or lading.info(source).",
+    "iter": "ds.batches(max_rows=N) gives Arrow batches.",
+    "num_rows": "Write len(ds).",
+    "push_to_hub": "Write ds.write('out', format='parquet'), then: hf upload NAME out --repo-type dataset.",
+    "remove_columns": "Write ds.drop('txt', …).",
+    "rename_column": "Write ds.rename({'txt': 'caption'}).",
+    "rename_columns": "Write ds.rename({'txt': 'caption'}).",
+    "save_to_disk": "Write ds.write('out', format='arrow').",
+    "select_columns": "Write ds.select('txt', …).",
+    "set_format": "ds.loader(N, collate='torch') gives tensors.",
+    "shard": "ds.loader(N, rank=R, world_size=N) reads a share; ds.write('out', num_shards=N) cuts shards.",
+    "skip": "Write ds[N:].",
+    "to_csv": "Write ds.write('out.csv').",
+    "to_json": "Write ds.write('out.jsonl').",
+    "to_parquet": "Write ds.write('out.parquet').",
+    "train_test_split": "Write ds.split({'train': 0.9, 'test': 0.1}).",
+    "unique": "Write ds.dedup('label')['label'].to_pylist(), or ds.stats() for counts.",
+    "with_format": "ds.loader(N, collate='torch') gives tensors.",
+}
+"""Attributes of datasets of Hugging Face and webdataset, and what to write."""
 
+
+@public("ds")
 class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
     """A source, how it is read, and steps. Immutable: every step gives a new dataset, and reads nothing.
 
@@ -303,6 +341,9 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         """
         return self._rows.access.by_key(key)
 
+    # Jobs and training: each is imported when a method starts it, so that `lading.open` loads none
+
+    @arguments_of(dataset_stats)
     def stats(self, **options: Any) -> Stats:
         """Compute statistics in one pass: of columns, fields of JSON, lengths of texts, sizes of images.
 
@@ -327,12 +368,9 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         Raises:
             UsageError: workers are asked for, and cannot read these data; `top` is negative.
         """
-        from lading._core.jobs.stats.stats import dataset_stats
-
         return dataset_stats(self, **options)
 
-    # Jobs and training: each is imported when a method starts it, so that `lading.open` loads none
-
+    @arguments_of(convert)
     def write(self, destination: str | os.PathLike[str], format: str | None = None, **options: Any) -> ConvertSummary:  # noqa: A002 - the word users know
         """Write the dataset; the same as `lading.convert(ds, destination, format=format, …)`.
 
@@ -346,10 +384,9 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         Raises:
             UsageError: no format is given, and the destination has no ending of one.
         """
-        from lading._core.jobs.convert.convert import convert
-
         return convert(self, destination, format=format or format_of_name(os.fspath(destination)), **options)
 
+    @arguments_of(train_loader)
     def loader(self, batch_size: int = 1, **options: Any) -> Loader:
         """Batches for training, one epoch after the other; the same as `lading.loader(ds, batch_size, …)`.
 
@@ -359,9 +396,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
             batch_size: samples a batch.
             options: the other arguments of `lading.loader`.
         """
-        from lading._core.train.loader import loader
-
-        return loader(self, batch_size, **options)
+        return train_loader(self, batch_size, **options)
 
     def export(self, destination: str | os.PathLike[str], *, overwrite: bool = False) -> ExportSummary:
         """Write samples as loose files into a folder, and return what was written.
@@ -397,7 +432,8 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
 
         def __getattr__(self, name: str) -> Any:
             if name not in _MOVED:
-                raise AttributeError(f"'Dataset' object has no attribute {name!r}")
+                hint = f". {_OF_OTHERS[name]}" if name in _OF_OTHERS else ""
+                raise AttributeError(f"'Dataset' object has no attribute {name!r}{hint}", name=name, obj=self)
             place, inside = _MOVED[name]
             warn(f"Dataset.{name} will leave: write {place}", DeprecationWarning, stacklevel=2)
             return attrgetter(inside)(self._rows)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from lading._core.api.verbs import Verbs
+from lading._core.arguments import public
 from lading._core.dataset.opened import opened
 from lading._core.dataset.query import Query
 from lading._core.dataset.steps.key_steps import Dedup, How, Join, Keep, Split, SplitByGroup
@@ -29,6 +30,7 @@ _ROUNDED = 1e-6
 """Fractions may miss 1 by so much, for those that are computed."""
 
 
+@public("ds")
 class KeyVerbs(Verbs):
     """Every method gives new datasets."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from lading._core.api.verbs import Verbs
+from lading._core.arguments import public
 from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.query import HoldsQuery
 from lading._core.dataset.steps.repartition import Repartition
@@ -13,6 +14,7 @@ from lading._core.dataset.transform.concat import concatenated
 __all__ = ["LayoutVerbs"]
 
 
+@public("ds")
 class LayoutVerbs(Verbs):
     """Every method gives a new dataset, and reads nothing."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from lading._core.api.dataset import Dataset
+from lading._core.arguments import STEPS, public
 from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.query import Query
 from lading._core.dataset.source.source import Source
@@ -21,6 +22,26 @@ from lading.options import InterleavedOptions, OnBadShard, OnError
 __all__ = ["concat", "open_dataset"]
 
 
+_OF_OTHERS: Final = {
+    **STEPS,
+    "path": "Give the files first, as the source.",
+    "data_files": "Give the files first, as the source.",
+    "data_dir": "Give the folder first, as the source.",
+    "name": "Write config=NAME.",
+    "streaming": "Leave it out: samples are read when they are asked for.",
+    "num_proc": "Leave it out: opening reads nothing. ds.write(…, workers=N) works in N processes.",
+    "num_workers": "Leave it out: ds.loader(…, workers=N) and ds.write(…, workers=N) work in N processes.",
+    "features": "Give types of columns: ds.cast({'label': lading.features.ClassLabel([…])}).",
+    "token": "Write storage_options={'token': …}.",
+    "trust_remote_code": "Leave it out: lading runs no code of a dataset.",
+    "on_error": 'Write on_materialize_error="warn" for payload that is unavailable, or on_bad_shard="skip".',
+    "batch_size": "Give it where batches are made: ds.loader(batch_size), ds.batches(max_rows=…).",
+    "handler": 'Write on_bad_shard="skip"; ds.filter(…, on_error="drop_sample") drops samples.',
+}
+"""Arguments of Hugging Face's `load_dataset` and of webdataset, and of functions that follow."""
+
+
+@public("lading.open", _OF_OTHERS)
 def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
     source: Source,
     *,
@@ -105,6 +126,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
     return Dataset(OpenDataset.of(query))
 
 
+@public("lading.concat")
 def concat(datasets: Sequence[Dataset], *, types: Mapping[str, pa.DataType] | pa.Schema | None = None) -> Dataset:
     """Return one dataset of several, one after another. They may have different formats, options and steps.
 

@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 
 from lading._core.api.verbs import Verbs
+from lading._core.arguments import public
 from lading._core.dataset.order.key_files import listed_in
 from lading._core.dataset.steps.order_steps import Missing, Rows, Sample, Shuffle, Sort, Take
 from lading._core.units import parse_sample
@@ -16,6 +17,7 @@ from lading._core.units import parse_sample
 __all__ = ["OrderVerbs"]
 
 
+@public("ds")
 class OrderVerbs(Verbs):
     """Every method gives a new dataset, and reads nothing."""
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading._core.api.verbs import Verbs
+from lading._core.arguments import public
 from lading._core.dataset.steps.cast_step import Cast
 from lading._core.dataset.steps.column_steps import Drop, Rename
 from lading._core.dataset.steps.filter_steps import Filter, ImageBounds, Where
@@ -26,6 +27,7 @@ BatchFunction: TypeAlias = Callable[[pa.RecordBatch], Any]
 """A function over a record batch."""
 
 
+@public("ds")
 class StepVerbs(Verbs):
     """Every method gives a new dataset, and reads nothing."""
 

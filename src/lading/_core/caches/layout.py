@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import orjson
 import pyarrow as pa
 
+from lading._core.arguments import public
 from lading._core.features.encode import VIDEO_FIELDS
 from lading._core.features.plain_values import check_texts
 from lading._core.features.types import (
@@ -112,6 +113,7 @@ def _peer_name(feature: Feature) -> str:
     return type(feature).__name__
 
 
+@public("lading.caches.fingerprint")
 def fingerprint(features: Features) -> str:
     """Return 16 hex digits of the features in the peer's spelling; equal to the peer's, for features that it has.
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lading._core.arguments import public
 from lading._core.arrow import json_text
 from lading._core.caches.layout import Features, fingerprint, from_description, to_description
 from lading._core.features.types import Feature
@@ -96,6 +97,7 @@ def meta_text(meta: CacheMeta) -> bytes:
     return json.dumps(fields, indent=2).encode()
 
 
+@public("lading.caches.read_cache_meta")
 def read_cache_meta(cache_dir: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> CacheMeta:
     """Return the metadata of a cache. Only `_metadata.json` is read.
 

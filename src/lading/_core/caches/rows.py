@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from lading._core.arguments import public
 from lading._core.arrow.rows import column_array
 from lading._core.caches.columns import CacheColumn, Stored, Values, place_of
 from lading._core.caches.layout import Features, schema_of
@@ -31,6 +32,7 @@ _MOST_CHUNK_ROWS = 250
 _MAY_CHANGE = frozenset((np.ndarray, np.ma.MaskedArray, bytearray, memoryview))
 
 
+@public("lading.caches.encode_example")
 def encode_example(example: Mapping[str, Any], features: Features, *, assets: str | None = None) -> dict[str, Any]:
     """Return one row as a cache stores it: each value encoded by `_core.features.encode`, columns in order.
 

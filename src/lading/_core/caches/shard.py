@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
+from lading._core.arguments import public
 from lading._core.arrow.align import refuse_duplicate_names
 from lading._core.arrow.ipc import MAX_RATIO, unpacked_sizes
 from lading._core.arrow.text_checks import check_names
@@ -30,6 +31,7 @@ _FILM_ROWS = 4096
 _OLDER = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
 
 
+@public("lading.caches.read_shard")
 def read_shard(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> pa.Table:
     """Return one shard as a table over a map of the file; nothing is copied unless the shard is compressed.
 
@@ -90,6 +92,7 @@ def identity(cache_dir: str) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
+@public("lading.caches.validate_cache")
 def validate_cache(cache_dir: str | os.PathLike[str], features: Features) -> CacheMeta:
     """Return the metadata of a cache, after checking it against these features and its own files.
 

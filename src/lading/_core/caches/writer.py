@@ -24,6 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading._core.arguments import public
 from lading._core.arrow import json_text
 from lading._core.caches.layout import Features, schema_of
 from lading._core.caches.meta import META_NAME, CacheMeta, meta_text, new_meta, read_cache_meta
@@ -56,6 +57,7 @@ _BEHIND_BYTES = 1 << 20
 """
 
 
+@public("lading.caches.cache_fingerprint")
 def cache_fingerprint(cls_name: str, version: str, config_name: str, split: str, storage: str | None = "arrow") -> str:
     """Return the folder name of a dataset's variant and split: `{name}_{config}_{split}_{16 hex digits}`.
 
@@ -71,6 +73,7 @@ def cache_fingerprint(cls_name: str, version: str, config_name: str, split: str,
     return f"{cls_name.lower()}_{config_name}_{split}_{digest}"
 
 
+@public("lading.caches.write_cache")
 def write_cache(  # noqa: PLR0913 - one argument a decision of the user; all but three by keyword
     generator: Iterable[Any],
     features: Features,

@@ -25,7 +25,7 @@ from lading.options import ReadOptions
 if TYPE_CHECKING:
     from lading._core.dataset.opened import OpenDataset
 
-__all__ = ["HoldsQuery", "Query", "Queryable", "open_shards"]
+__all__ = ["HoldsQuery", "Query", "Queryable", "open_shards", "refuse_opening"]
 
 _USUAL = ReadOptions()
 
@@ -73,11 +73,10 @@ class Query:
         Raises:
             UsageError: a dataset is given, and arguments of opening too.
         """
-        opening = _with_stores(opening)
         held = cls.held_by(source)
         if held is None:
-            return cls(Named.of(source), ReadOptions(**opening))  # type: ignore[arg-type] # names of files
-        _refuse_opening(opening)
+            return cls(Named.of(source), ReadOptions(**_with_stores(opening)))  # type: ignore[arg-type] # names of files
+        refuse_opening(opening)
         return held
 
     @staticmethod
@@ -142,13 +141,9 @@ def _with_stores(opening: Mapping[str, Any]) -> dict[str, Any]:
     return {**known, "stores": Stores.of(known.get("stores"), options)} if options else known
 
 
-def _refuse_opening(opening: Mapping[str, Any]) -> None:
+def refuse_opening(opening: Mapping[str, Any]) -> None:
     """Raise UsageError for arguments of opening where a dataset is given."""
-    for name in opening:
-        if not hasattr(_USUAL, name):
-            raise UsageError("no such argument", found=name,
-                             advice="Steps choose from a dataset, such as ds.select(…).")  # fmt: skip
-    given = [name for name, value in opening.items() if value != getattr(_USUAL, name)]
+    given = [name for name, value in opening.items() if value != getattr(_USUAL, name, None)]
     if given:
         raise UsageError("a dataset is open already, and arguments of opening are given", found=", ".join(given),
                          advice="Give these arguments to lading.open.")  # fmt: skip

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Self, SupportsIndex, TypeAlias, get_args
 
+from lading._core.arguments import public
 from lading._core.media.ahead import Pace, map_ahead
 from lading._core.media.archives import Archive, MediaFolder
 from lading._core.media.documents import MediaStats, SharedCounts, get, media_of, place_of, put
@@ -211,6 +212,7 @@ class RecordReader(ABC):
         return _DOCUMENT_BYTES + int(sum(min(max(length, 0), _GROUP_BYTES) for length in lengths) * self._growth)
 
 
+@public("lading.media.MediaReader")
 class MediaReader(RecordReader):
     """Read the media of documents from archives of zstd records (versions 1 and 2) or of plain records.
 

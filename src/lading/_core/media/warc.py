@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from lading._core.arguments import public
 from lading._core.codecs import begins_brotli, stream_decoder, unpack_file
 from lading._core.media.archives import Archive
 from lading._core.media.reader import OnError, RecordReader
@@ -70,6 +71,7 @@ _BEGIN_BYTES = 64
 """Bytes of a body that show whether it is encoded as its headers say; later damage is reported."""
 
 
+@public("lading.media.WarcReader")
 class WarcReader(RecordReader):
     """Read the media of documents from web archives, plain or with one gzip member a record.
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import zstandard
 
+from lading._core.arguments import public
 from lading._core.media.ahead import Pace, map_ahead
 from lading._core.media.documents import Location, MediaStats, SharedCounts, get, media_of, put_location
 from lading._core.media.files import ArchiveFiles, Names
@@ -40,6 +41,7 @@ def check_level(level: int) -> None:
         raise UsageError("zstd has no such level", expected=f"{_LEVELS[0]} to {_LEVELS[1]}", found=level)
 
 
+@public("lading.media.MediaWriter")
 class MediaWriter:
     """Write the media of documents as records of archives.
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading._core.arguments import public
 from lading._core.arrow.batches import with_columns
 from lading._core.arrow.byte_ranges import ByteRanges, as_view, in_memory, room_for
 from lading._core.arrow.references import CODECS, FileEntry, Refs, files_of, is_ref, unpack, with_files
@@ -948,6 +949,7 @@ def write_errors(batch: pa.RecordBatch, errors: Mapping[int, str]) -> pa.RecordB
     return batch.set_column(i, field, pa.array(texts, field.type))
 
 
+@public("lading.features.materialise")
 def materialise(
     batch: pa.RecordBatch,
     columns: Sequence[str] | None = None,

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from lading._core.arguments import public
 from lading._core.content.media_files import VideoFile, open_image, read_sound
 from lading._core.features.images import BROKEN, SIDEWAYS, orientation_of
 from lading._core.features.types import Feature, Image, decode
@@ -237,6 +238,7 @@ def as_tensors(data: bytes, way: Way) -> dict[str, Any]:
 # Videos
 
 
+@public("lading.train.frames")
 def frames(
     count: int | None = None, *, every: int | None = None, image_size: int | tuple[int, int] | None = None
 ) -> Callable[[bytes], NDArray[np.uint8]]:

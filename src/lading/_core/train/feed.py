@@ -16,6 +16,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from lading._core.arguments import public
 from lading._core.dataset.layout import Layout
 from lading._core.dataset.opened import OpenDataset, opened
 from lading._core.dataset.query import Queryable
@@ -186,6 +187,7 @@ class Mixture:
 _EXAMPLE: Final = 'lading.mix({"a": (ds_a, 0.7), "b": (ds_b, 0.3)})'
 
 
+@public("lading.mix")
 def mix(
     sources: Mapping[str, tuple[Queryable, float]],
     *,

@@ -9,12 +9,13 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Unpack
 
 import numpy as np
 
+from lading._core.arguments import public
 from lading._core.dataset.opened import OpenDataset, opened
-from lading._core.dataset.query import Query, Queryable
+from lading._core.dataset.query import Queryable, refuse_opening
 from lading._core.features.row_layout import row_layout
 from lading._core.train.columns import Collate, ColumnMaker, Recipe
 from lading._core.train.decode import Decode
@@ -28,6 +29,7 @@ from lading._core.train.share import Last, Share
 from lading._core.train.state import VERSION, earliest_state, refuse_other_state
 from lading._core.units import parse_bytes
 from lading.errors import UsageError, missing_extra
+from lading.options import OpeningOptions
 
 if TYPE_CHECKING:
     from lading._core.train.torch_dataset import TorchBatches
@@ -35,12 +37,36 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "loader"]
 
 
+_OF_OTHERS: Final = {
+    "num_workers": "Threads decode, one a core; workers=N makes batches in N processes.",
+    "drop_last": 'Write last="drop", or last="pad" for whole batches without loss.',
+    "pin_memory": "Pin in batch_transform=, which is given every batch: batch['jpg'].pin_memory().",
+    "collate_fn": "Write collate=FUNCTION: it is given the list of samples.",
+    "persistent_workers": "Workers stay from epoch to epoch: leave it out.",
+    "prefetch_factor": 'Write ahead_bytes="1GB": so much is read ahead of the loop.',
+    "generator": "Write seed=N: it decides the order, and rng of transform=.",
+    "worker_init_fn": "Functions get a seeded rng: transform=lambda sample, rng: ….",
+    "multiprocessing_context": "Write workers=N: the processes need no context.",
+    "sampler": "Write shuffle=True, or choose samples: ds[numbers], ds.sort(…). DataLoader(ds, sampler=…) takes one.",
+    "batch_sampler": "DataLoader(ds, batch_sampler=…) takes one; its state does not move to other ranks.",
+    "weights": "Mix datasets: lading.loader(lading.mix({'a': (ds_a, 0.7), 'b': (ds_b, 0.3)}), …).",
+    "dataset": "Give it first, as the source.",
+    "shuffle_seed": "Write seed=N.",
+    "predownload": 'Write ahead_bytes="1GB": so much is read ahead of the loop.',
+    "handler": 'Write on_error="skip": loader.counts says how many samples were replaced.',
+    "resize": "Write image_size=(height, width).",
+    "epochs": "A loop over the loader is one epoch.",
+}
+"""Arguments of loaders of PyTorch, MosaicML Streaming and webdataset."""
+
+
+@public("lading.loader", _OF_OTHERS)
 def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
     source: Queryable | Mixture,
     batch_size: int = 1,
     *,
     shuffle: bool | Literal["global", "block"] | Shuffle = False,
-    seed: int = 0,
+    seed: int | None = None,
     columns: Sequence[str] | None = None,
     decode: Mapping[str, Decode] | Literal[False] | None = None,
     image_size: int | tuple[int, int] | None = None,
@@ -55,9 +81,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     ahead_bytes: int | str = "256MB",
     on_error: OnSampleError = "error",
     timeout: float | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
-    cache_limit: int | str | None = None,
+    **opening: Unpack[OpeningOptions],
 ) -> Loader:
     """Batches of a dataset for training, one epoch after the other.
 
@@ -77,7 +101,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         shuffle: True for `global`, which is any order, where samples are byte ranges of local files, and `block` where
             the store is remote or files are compressed: blocks of neighbours in random order, shuffled within a round
             of about 128 MB, and read once. False for the order of the source.
-        seed: of the shuffle, and of `rng` in `transform`.
+        seed: of the shuffle, and of `rng` in `transform`; by default 0. Refused for a mixture.
         columns: columns to read; None for all. Of documents, `items` stands for all columns of items.
         decode: what becomes of columns, such as `{"jpg": "pil"}`: `pil`, `numpy` (height, width, 3), `torch`
             (3, height, width), None for a list of values as `ds.with_decode(False)[i]` has them, such as bytes, or a
@@ -111,10 +135,9 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         timeout: seconds that a loop waits for a batch; then an error names samples, worker and what functions are at.
             None waits 300 seconds for a store to answer, and for functions and decoders as long as they take. A
             worker that has died is an error at once.
-        storage_options: options of object stores, for a source that `lading.open` opens.
-        cache_dir: folder for whole copies of remote shards, for a source that `lading.open` opens. The ranks and
-            workers of a machine share it: the first epoch downloads each shard once, and later ones download nothing.
-        cache_limit: size of all copies, such as `200GB`: those used least recently are deleted. By default any.
+        opening: the other arguments of `lading.open`, such as `split="train"`, for a source that is named. With
+            `cache_dir` the ranks and workers of a machine share copies of remote shards: the first epoch downloads each
+            shard once, and later ones download nothing.
 
     Raises:
         UsageError: an argument is wrong, the dataset has steps whose samples are not known by number, or there is no
@@ -132,21 +155,21 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         workers=_whole_number("workers", workers, 0),
     )
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
-    remote = {"storage_options": storage_options, "cache_dir": cache_dir, "cache_limit": cache_limit}
-    feed = _feed(source, remote, shuffle, _whole_number("seed", seed))
+    feed = _feed(source, opening, shuffle, None if seed is None else _whole_number("seed", seed))
     return Loader(feed, _whole_number("batch_size", batch_size, 1), last, ranks, recipe, reading)
 
 
-def _feed(source: Queryable | Mixture, remote: Mapping[str, Any], shuffle: bool | Kind | Shuffle, seed: int) -> Feed:
-    """Return what is read; `remote` are arguments of opening, for a source that is named."""
-    if isinstance(source, Mixture) or Query.held_by(source) is not None:
-        for name in (name for name, value in remote.items() if value):
-            raise UsageError(f"a dataset is open already, and {name} is given",
-                             advice=f"Give {name} to lading.open.")  # fmt: skip
-        remote = {}
-    if isinstance(source, Mixture):
-        return MixtureFeed(source, shuffle)
-    return DatasetFeed.of(opened(source, **remote), shuffle, seed)
+def _feed(
+    source: Queryable | Mixture, opening: Mapping[str, Any], shuffle: bool | Kind | Shuffle, seed: int | None
+) -> Feed:
+    """Return what is read; `opening` are arguments of `lading.open`, for a source that is named."""
+    if not isinstance(source, Mixture):
+        return DatasetFeed.of(opened(source, **opening), shuffle, seed or 0)
+    refuse_opening(opening)
+    if seed is not None:
+        raise UsageError("a mixture has a seed of its own", found=f"seed={seed}",
+                         advice=f"Give it to lading.mix(…, seed={seed}).")  # fmt: skip
+    return MixtureFeed(source, shuffle)
 
 
 class Loader:

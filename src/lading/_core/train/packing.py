@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading._core.arguments import public
 from lading._core.train.collate import Columns, collated, columns_of
 from lading._core.train.columns import ColumnMaker, Recipe
 from lading._core.train.loader import Loader
@@ -92,6 +93,7 @@ _Sequence: TypeAlias = tuple[list[_Ids], list[tuple[Any, ...]], _Origin]
 """The pieces of documents in a sequence, the kept values of each, and where the next sequence begins."""
 
 
+@public("lading.pack")
 def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
     loader: Loader,
     length: int,

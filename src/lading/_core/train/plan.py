@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lading._core.arguments import public
 from lading._core.dataset.layout import Layout
 from lading._core.dataset.opened import opened
 from lading._core.dataset.query import Queryable
@@ -24,6 +25,7 @@ from lading._core.train.reading import EpochReader, Reading
 from lading._core.train.share import Last, Share
 from lading._core.units import format_bytes, parse_bytes
 from lading.errors import UsageError
+from lading.options import OpeningOptions
 
 __all__ = ["Plan", "plan"]
 
@@ -82,6 +84,7 @@ class Plan:
         return {**found, "shuffle": self.shuffle.as_dict(), "advice": list(self.advice)}
 
 
+@public("lading.train.plan")
 def plan(
     source: Queryable | Mixture,
     batch_size: int = 1,
@@ -91,6 +94,7 @@ def plan(
     seed: int = 0,
     last: Last = "short",
     ahead_bytes: int | str = "256MB",
+    **opening: Unpack[OpeningOptions],
 ) -> Plan:
     """Say what `lading.loader` with these arguments will do in an epoch, without reading payload.
 
@@ -107,6 +111,7 @@ def plan(
         seed: of the shuffle.
         last: what is done with the last step, as `lading.loader` takes it.
         ahead_bytes: what is read ahead, at most.
+        opening: the other arguments of `lading.open`, for a source that is named.
 
     Raises:
         UsageError: an argument is wrong, the dataset has no samples, or steps whose samples are not known by number.
@@ -118,7 +123,7 @@ def plan(
         raise UsageError("a plan is of one dataset", found=repr(source),
                          advice="Plan each dataset by itself. print(loader) shows what an epoch takes of each."
                          )  # fmt: skip
-    feed = DatasetFeed.of(opened(source), shuffle, seed)
+    feed = DatasetFeed.of(opened(source, **opening), shuffle, seed)
     if not feed.layout.num_samples:
         raise UsageError("the dataset has no samples to plan for")
     share = Share(feed.layout.num_samples, batch_size, last, 0, world_size)

@@ -19,6 +19,7 @@ from typing import Any, Self, get_args
 
 import pyarrow as pa
 
+from lading._core.arguments import public
 from lading._core.arrow.align import refuse_bare, refuse_duplicate_names
 from lading._core.arrow.references import concat
 from lading._core.arrow.rows import Encoders, rows_to_batch
@@ -76,6 +77,7 @@ class WriteSummary:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
+@public("lading.writer")
 class DatasetWriter:
     """Write samples as the shards of a dataset, which appears when the writer is closed without an error.
 

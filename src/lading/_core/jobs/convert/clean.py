@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lading._core.arguments import public
 from lading._core.manifest.builds import builds_of, rank_builds_of
 from lading._core.manifest.commit import find_destination
 from lading._core.manifest.unfinished import is_unfinished
@@ -36,6 +37,7 @@ class Cleaned:
         return sum(self.removed.values())
 
 
+@public("lading.clean")
 def clean(
     destination: str | os.PathLike[str],
     *,

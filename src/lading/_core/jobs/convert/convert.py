@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading._core.arguments import STEPS, public
 from lading._core.dataset.query import HoldsQuery, Query, Queryable
 from lading._core.dataset.steps.filter_steps import Filter, ImageBounds, Where
 from lading._core.dataset.steps.functions import Function, OnFunctionError
@@ -44,11 +45,12 @@ from lading.options import (
 __all__ = ["ConvertSummary", "Progress", "convert"]
 
 
-def convert(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
+@public("lading.convert", {**STEPS, "select": "Write columns=[…]."})
+def convert(  # noqa: PLR0913 - one argument a decision of the user; all but three by keyword
     source: Queryable | Mapping[str, HoldsQuery],
     destination: str | os.PathLike[str],
-    *,
     format: str | None = None,  # noqa: A002 - the word users know
+    *,
     source_format: str | None = None,
     split: str | None = None,
     config: str | None = None,

@@ -188,7 +188,7 @@ def _tell_ended(opened: OpenJob, done: ConvertSummary) -> None:
         opened.ledger.abort()
     if opened.verifies and not done.verified:
         warnings.warn("the job had ended before, and nothing was read back now. 'lading diff SRC DST' compares.",
-                      stacklevel=4)  # fmt: skip
+                      stacklevel=5)  # fmt: skip
 
 
 def _with_warning(job: Job, done: ConvertSummary) -> ConvertSummary:
@@ -196,7 +196,7 @@ def _with_warning(job: Job, done: ConvertSummary) -> ConvertSummary:
     step = split_by_group(job.steps)
     if step is not None and not done.samples:
         warnings.warn(f"the split {step.name!r} is empty: no group is in it. Give it a larger fraction, another seed "
-                      "(seed=, --seed), or groups by another field.", stacklevel=4)  # fmt: skip
+                      "(seed=, --seed), or groups by another field.", stacklevel=5)  # fmt: skip
     return done
 
 

@@ -19,7 +19,6 @@ from lading._core.jobs.convert.settle import settled
 from lading._core.jobs.convert.tasks import ALONE_BYTES, SHARD_BYTES, shard_sizes
 from lading._core.jobs.convert.trial import tried_rates
 from lading._core.storage.objects import PART_BYTES
-from lading._core.storage.stores import Stores
 from lading._core.units import parse_bytes
 from lading.errors import UsageError
 from lading.options import WriteOptions
@@ -127,8 +126,7 @@ def plan_job(
     write = WriteOptions(
         format=format, shard_size=shard_size, workers=workers, max_batch_bytes=max_batch_bytes, options=write_options
     )
-    stores = Stores.of(opening.pop("stores", None), opening.pop("storage_options", None))
-    query = Query.of(source, **opening, stores=stores)
+    query = Query.of(source, **opening)
     job = Job.of(query, write)
     job, orders = _in_source_order(job)
     before = orders[-1][1] if orders else ()

@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from lading._core.arguments import public
 from lading._core.dataset.shards.bad_shards import BadShards
 from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.dataset.writing.writer import DatasetWriter, WriteSummary
@@ -34,6 +35,7 @@ __all__ = ["finish"]
 _SHOWN: Final = 5
 
 
+@public("lading.finish")
 def finish(
     destination: str | os.PathLike[str],
     *,

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
+from lading._core.arguments import public
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import is_bytes, is_text, plain_type, slices
 from lading._core.content.media_info import media_info
@@ -45,6 +46,7 @@ from lading._core.storage.base import Store, native_path, store_errors, write_fi
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.stores import is_local, resolve
 from lading.errors import Unrepresentable, errors_at
+from lading.options import OpeningOptions
 
 __all__ = ["ExportSummary", "export"]
 
@@ -77,6 +79,7 @@ class ExportSummary:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
+@public("ds.export")
 def export(
     source: Queryable,
     destination: str | os.PathLike[str],
@@ -84,7 +87,7 @@ def export(
     overwrite: bool = False,
     on_progress: OnProgress | None = None,
     progress: bool = True,
-    **opening: Any,
+    **opening: Unpack[OpeningOptions],
 ) -> ExportSummary:
     """Write samples as loose files; see `Dataset.export`. `opening` are the other arguments of `lading.open`."""
     began = time.perf_counter()

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
+from lading._core.arguments import public
 from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.shards import Shards
 from lading._core.formats.base import ShardReader
@@ -16,7 +17,7 @@ from lading._core.jobs.engine.messages import decode_message, encode_message
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.engine.read_task import Look, OnRead
 from lading._core.jobs.engine.reading import Reading, look_at_shards
-from lading.options import WorkerOptions
+from lading.options import OpeningOptions, WorkerOptions
 
 __all__ = ["IndexSummary", "begin_index", "index"]
 
@@ -40,6 +41,7 @@ class IndexSummary:
     unkept: int = 0
 
 
+@public("lading.index")
 def index(
     source: Queryable,
     *,
@@ -48,7 +50,7 @@ def index(
     address: str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     progress: bool = True,
-    **opening: Any,
+    **opening: Unpack[OpeningOptions],
 ) -> IndexSummary:
     """Make the index of every shard and keep it in the cache folder (`$LADING_CACHE`).
 

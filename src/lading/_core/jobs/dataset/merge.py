@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading._core.arguments import public
 from lading._core.dataset.source.source import claimed_by, is_hidden, lists_of_splits
 from lading._core.formats.base import ShardFacts
 from lading._core.formats.format import AnyFormat
@@ -54,6 +55,7 @@ class MergeSummary:
     written: tuple[str, ...]
 
 
+@public("lading.merge")
 def merge(
     folder: str | os.PathLike[str],
     *,

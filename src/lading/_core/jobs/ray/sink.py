@@ -19,6 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lading._core.arguments import public
 from lading._core.arrow.align import align_table
 from lading._core.content.nested import empty_batch
 from lading._core.dataset.writing.single_file import is_file_name
@@ -61,6 +62,7 @@ _RAGGED: Final = "ray.data.arrow_variable_shaped_tensor"
 """Ray's columns of arrays that all have one shape."""
 
 
+@public("lading.ray.write_ray")
 def write_ray(  # noqa: PLR0913 - one argument a decision of the user; most by keyword
     dataset: Any,
     destination: str | os.PathLike[str],

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import signature
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 import pyarrow as pa
 
+from lading._core.arguments import public
 from lading._core.arrow.align import align_table
 from lading._core.arrow.rebatch import split_samples
 from lading._core.arrow.views import without_views
@@ -49,7 +50,7 @@ from lading._core.pipeline.fetch import fetched
 from lading._core.pipeline.shard_kind import ShardKind
 from lading._core.storage.fetch import Fetcher
 from lading.errors import DataError, UsageError, missing_extra
-from lading.options import WriteOptions
+from lading.options import OpeningOptions, WriteOptions
 
 __all__ = ["ray_data", "to_ray"]
 
@@ -82,13 +83,14 @@ def ray_data() -> Any:
         raise missing_extra(error, "this needs Ray Data", "ray", "Run: pip install 'lading[ray]'.") from error
 
 
+@public("lading.ray.to_ray")
 def to_ray(
     source: Queryable,
     *,
     override_num_blocks: int | None = None,
     concurrency: int | None = None,
     ray_remote_args: Mapping[str, Any] | None = None,
-    **opening: Any,
+    **opening: Unpack[OpeningOptions],
 ) -> Any:
     """Return a `ray.data.Dataset` of a source, or of a dataset with its steps.
 

@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from lading._core.arguments import public
 from lading._core.dataset.query import Query
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.source.open import Named
@@ -113,6 +114,7 @@ class RepairResult:
         return bool(self.copied or self.salvaged or self.dropped or self.rewritten)
 
 
+@public("lading.repair")
 def repair(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
     folder: str | os.PathLike[str],
     *,

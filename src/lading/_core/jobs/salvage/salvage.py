@@ -14,6 +14,7 @@ from typing import Any, Self
 import orjson
 import pyarrow as pa
 
+from lading._core.arguments import public
 from lading._core.arrow.align import align_table, as_text
 from lading._core.arrow.ipc import needs_dictionaries
 from lading._core.arrow.rebatch import HELD_BATCHES
@@ -122,6 +123,7 @@ class SalvageResult:
         return not self.lost_entries
 
 
+@public("lading.salvage")
 def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
     source: Source,
     destination: str | os.PathLike[str],

@@ -6,10 +6,11 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 
+from lading._core.arguments import public
 from lading._core.arrow.json_columns import mixed_columns
 from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.iteration import shard_batches
@@ -20,6 +21,7 @@ from lading._core.formats.base import Scan
 from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.manifest.values import LOST_COUNT
+from lading.options import OpeningOptions
 
 __all__ = ["Info", "info"]
 
@@ -65,7 +67,14 @@ class Info:
     lost_samples: int | None = None
 
 
-def info(source: Queryable, *, on_progress: OnProgress | None = None, progress: bool = True, **opening: Any) -> Info:
+@public("lading.info")
+def info(
+    source: Queryable,
+    *,
+    on_progress: OnProgress | None = None,
+    progress: bool = True,
+    **opening: Unpack[OpeningOptions],
+) -> Info:
     """Return counts, sizes, columns and modalities of a dataset.
 
     Example:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 
+from lading._core.arguments import public
 from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.iteration import materialise_parts, shard_batches
 from lading._core.dataset.shards.shards import Shards
@@ -21,7 +22,7 @@ from lading._core.jobs.stats.summaries import Summaries, is_read
 from lading._core.jobs.stats.values import Stats, stats_of
 from lading._core.processes.pickled import decode_value, encode_value
 from lading.errors import UsageError
-from lading.options import WorkerOptions
+from lading.options import OpeningOptions, WorkerOptions
 
 __all__ = ["begin_stats", "dataset_stats"]
 
@@ -29,6 +30,7 @@ _MAX_ROWS, _MAX_BYTES = 16_384, 64 << 20
 _TOP = 10
 
 
+@public("ds.stats")
 def dataset_stats(
     source: Queryable,
     *,
@@ -38,7 +40,7 @@ def dataset_stats(
     address: str | None = None,
     on_progress: OnProgress | None = None,
     progress: bool = True,
-    **opening: Any,
+    **opening: Unpack[OpeningOptions],
 ) -> Stats:
     """Return statistics of a dataset; see `Dataset.stats`. `opening` are the other arguments of `lading.open`."""
     if top < 0:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading._core.arguments import public
 from lading._core.content.digests import DatasetDigest, differing_columns, differing_items
 from lading._core.dataset.order.chosen_access import ChosenAccess, access_to
 from lading._core.dataset.query import Query, Queryable
@@ -51,6 +52,7 @@ class DiffResult:
     differences: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
 
+@public("lading.diff")
 def diff(
     one: Queryable,
     other: Queryable,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from itertools import repeat
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, Unpack
 
+from lading._core.arguments import public
 from lading._core.content.digests import DatasetDigest
 from lading._core.dataset.order.chosen import ChosenSamples
 from lading._core.dataset.query import Query, Queryable
@@ -23,7 +24,7 @@ from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.engine.read_task import Look, OnRead
 from lading._core.jobs.engine.reading import Reading, look_at_shards
 from lading.errors import UsageError
-from lading.options import WorkerOptions
+from lading.options import OpeningOptions, WorkerOptions
 
 __all__ = ["all_digests", "begin_digest", "check_limit", "dataset_digest"]
 
@@ -49,6 +50,7 @@ def begin_digest(dataset: Shards) -> Look:
     return look
 
 
+@public("lading.digest")
 def dataset_digest(
     source: Queryable,
     *,
@@ -58,7 +60,7 @@ def dataset_digest(
     address: str | None = None,
     on_progress: OnProgress | None = None,
     progress: bool = True,
-    **opening: Any,
+    **opening: Unpack[OpeningOptions],
 ) -> DatasetDigest:
     """Compute the content digest of a dataset. The same content has the same digest in every format.
 

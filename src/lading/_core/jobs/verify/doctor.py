@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading._core.arguments import public
 from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.shards import Shards, layout_findings
 from lading._core.formats.findings import Finding
@@ -21,6 +22,7 @@ from lading._core.jobs.verify.doctor_command import copy_command, index_command
 from lading._core.storage.stores import Stores
 from lading._core.units import format_bytes, parse_part, spread
 from lading.errors import errors_at
+from lading.options import OpeningOptions
 
 __all__ = ["Diagnosis", "LayoutFinding", "doctor"]
 
@@ -91,15 +93,14 @@ class Diagnosis:
         return not self.findings
 
 
+@public("lading.doctor")
 def doctor(
     source: Queryable,
     *,
     sample: float | str = 1.0,
-    stores: Stores | None = None,
-    storage_options: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
     progress: bool = True,
-    **opening: Any,
+    **opening: Unpack[OpeningOptions],
 ) -> Diagnosis:
     """Check the layout of a dataset: the sizes of shards, and what its format checks (`Level.LAYOUT`).
 
@@ -112,8 +113,6 @@ def doctor(
     Args:
         source: as `lading.open` takes it, or a dataset. Steps change no file: the shards of the source are checked.
         sample: part of the shards to open (`"1%"`, `0.01`): at least one, evenly spread, always the same ones.
-        stores: which store serves which URL.
-        storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix.
         on_progress: called after every shard.
         progress: whether a bar may appear after two seconds, in a terminal or a notebook.
         opening: the other arguments of `lading.open`.
@@ -124,7 +123,7 @@ def doctor(
     """
     part = parse_part(sample)
     began = time.perf_counter()
-    query = Query.of(source, **opening, stores=Stores.of(stores, storage_options))
+    query = Query.of(source, **opening)
     stores = query.stores
     with (
         query.open_shards() as dataset,

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 
+from lading._core.arguments import public
 from lading._core.content.digests import DatasetDigest
 from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.shards import Shards
@@ -30,7 +31,7 @@ from lading._core.manifest.files import changed_manifests
 from lading._core.storage.stores import Stores, resolve
 from lading._core.units import count, format_bytes, parse_part, spread
 from lading.errors import LadingError, SidecarMismatch, UnknownFormat, UsageError
-from lading.options import WorkerOptions
+from lading.options import OpeningOptions, WorkerOptions
 
 __all__ = ["VerifyResult", "verify"]
 
@@ -115,6 +116,7 @@ class VerifyResult:
         return "; ".join([", ".join(done), *rest])
 
 
+@public("lading.verify")
 def verify(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
     source: Queryable,
     *,
@@ -126,12 +128,10 @@ def verify(  # noqa: PLR0913 - one argument a decision of the user; all but one 
     workers: int | None = None,
     executor: str | Executor | None = None,
     address: str | None = None,
-    stores: Stores | None = None,
-    storage_options: Mapping[str, Any] | None = None,
     on_remote: Callable[[int, int], object] | None = None,
     on_progress: OnProgress | None = None,
     progress: bool = True,
-    **opening: Any,
+    **opening: Unpack[OpeningOptions],
 ) -> VerifyResult:
     """Compare a dataset with its manifest, its checksums and its indexes. Every damaged shard is a finding.
 
@@ -169,8 +169,6 @@ def verify(  # noqa: PLR0913 - one argument a decision of the user; all but one 
         workers: as `lading.digest` takes it.
         executor: the same.
         address: the same.
-        stores: which store serves which URL.
-        storage_options: options of object stores, such as `{"endpoint": "http://minio:9000"}`, also by URL prefix.
         on_remote: called before remote shards are read, with their number and the bytes that will be read.
         on_progress: called after every batch and shard.
         progress: whether a bar may appear after two seconds, in a terminal or a notebook.
@@ -183,7 +181,7 @@ def verify(  # noqa: PLR0913 - one argument a decision of the user; all but one 
         raise UsageError("a quick verification reads no samples", found=f"--quick and --{'deep' if deep else 'decode'}",
                          advice="Choose one of them.")  # fmt: skip
     depth = Depth.DECODE if decode else Depth.DEEP if deep else Depth.QUICK if quick else Depth.FILES
-    query = Query.of(source, **opening, stores=Stores.of(stores, storage_options))
+    query = Query.of(source, **opening)
     if Query.held_by(source) is None and query.read.schema_overrides:
         raise UsageError("files are verified with the types that they have", found="schema_overrides (--type)",
                          advice="Leave the types out.")  # fmt: skip
