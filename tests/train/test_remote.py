@@ -8,10 +8,12 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 
 import lading
 from lading._core.storage.base import Buffer
@@ -21,7 +23,7 @@ from lading._core.storage.retries import Retries
 from lading._core.storage.stores import Stores
 from lading._core.storage.wrappers import CountingStore, RetryingStore, WrappedStore
 from lading._core.train.order import Shuffle
-from lading.errors import StoreError
+from lading.errors import StoreError, UsageError
 
 _COUNT, _BYTES, _SHARDS, _BATCH = 160, 100_000, 16, 8
 _RANGES = ("webdataset", "mds", "arrow", "jsonl")
@@ -193,3 +195,52 @@ def test_a_busy_server_is_asked_again_or_is_an_error_that_names_the_shard(store:
     with pytest.raises(StoreError, match="the server is busy") as raised:
         _keys(loader)
     assert f"far://{name}/" in str(raised.value.file)
+
+
+@pytest.fixture
+def copied(store: MemoryStore, tmp_path: Path) -> Path:
+    """A copy of remote tars on the local disk."""
+    for name in ("foreign", "webdataset"):
+        for info in store.walk(f"far://{name}"):
+            file = tmp_path / info.path.removeprefix("far://")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(bytes(store.get_ranges(info.path, np.array([[0, info.size_bytes]]))[0]))
+    return tmp_path
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_state_moves_between_a_store_and_a_copy(store: MemoryStore, copied: Path, shuffle: bool) -> None:
+    options: Any = {"shuffle": shuffle, "seed": 3, "columns": ["__key__"]}
+    there = [
+        lambda size, name=name: lading.loader(_open(store, name), size, **options) for name in ("foreign", "webdataset")
+    ]
+    here = [lambda size, name=name: lading.loader(copied / name, size, **options) for name in ("foreign", "webdataset")]
+    both = [lading.mix({"a": (each(1).datasets[0].query, 1)}, seed=3) for each in (there[0], here[0])]
+    there.append(lambda size: lading.loader(both[0], size, shuffle=shuffle, columns=["__key__"]))
+    here.append(lambda size: lading.loader(both[1], size, shuffle=shuffle, columns=["__key__"]))
+    for one, other in zip([*there, *here], [*here, *there], strict=True):
+        whole, loader = _keys(one(8)), one(8)
+        first = next(iter(loader))["__key__"]
+        again = other(8)
+        again.load_state_dict(loader.state_dict())
+        assert first + _keys(again) == whole
+        assert again.state_dict()["shuffle"] == loader.state_dict()["shuffle"]
+
+
+def test_a_shuffle_that_the_user_chose_is_not_changed_by_a_state(store: MemoryStore, copied: Path) -> None:
+    state = lading.loader(_open(store, "foreign"), 8, shuffle=True).state_dict()
+    with pytest.raises(UsageError, match="the shuffle differs"):
+        lading.loader(copied / "foreign", 8, shuffle="global").load_state_dict(state)
+    with pytest.raises(UsageError, match="this is no state of a loader"):
+        lading.loader(copied / "foreign", 8, shuffle=True).load_state_dict({**state, "shuffle": 5})
+
+
+def test_states_of_remote_data_that_0_1_made_are_accepted(store: MemoryStore) -> None:
+    loader = lading.loader(_open(store, "foreign"), 8, columns=["__key__"])
+    names = "\0".join(["samples", *(f"n/{shard:02}.tar" for shard in range(_SHARDS))])  # "foreign", one character short
+    sizes = [info.size_bytes for info in store.walk("far://foreign")]
+    numbers = np.array([*range(10, _COUNT + 1, 10), *sizes], "<i8")
+    old = xxhash.xxh3_64_hexdigest(names.encode() + numbers.tobytes())
+    assert old != loader.state_dict()["fingerprint"]
+    loader.load_state_dict({**loader.state_dict(), "fingerprint": old, "position": 24})
+    assert next(iter(loader))["__key__"] == _KEYS[24:32]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,7 @@ class Layout:
         kept_bytes: of such samples that readers of remote files keep, and do not read again.
         remote: whether the files are in a store of high latency.
         fingerprint: 16 hex digits, the same for the same shards and steps wherever they lie.
+        old_fingerprint: what states of remote data had instead until 0.1; of local data the same.
     """
 
     shard_ends: NDArray[np.int64]
@@ -45,6 +47,7 @@ class Layout:
     kept_bytes: int
     remote: bool
     fingerprint: str
+    old_fingerprint: str
 
     @property
     def num_samples(self) -> int:
@@ -60,6 +63,7 @@ def layout_of(shards: Shards, chosen: ChosenSamples | None) -> Layout:
     stored = 0 if sizes.null_count or not total else pc.sum(sizes).as_py() // total
     first = int(np.argmax(ends > 0)) if total else None
     unit, read, places, kept = (1, 1, 0, 0) if first is None else _units(shards.counted_shard(first))
+    paths = table.column("path").to_pylist()
     return Layout(
         shard_ends=ends if chosen is None else _ends_behind(ends, chosen),
         sample_bytes=stored,
@@ -68,7 +72,8 @@ def layout_of(shards: Shards, chosen: ChosenSamples | None) -> Layout:
         batch_samples=places,
         kept_bytes=kept,
         remote=first is not None and is_remote(resolve(shards.path(first), shards.stores)[0]),
-        fingerprint=_fingerprint(shards, ends, chosen),
+        fingerprint=_fingerprint(_names(paths), shards, ends, chosen),
+        old_fingerprint=_fingerprint(_old_names(paths), shards, ends, chosen),
     )
 
 
@@ -94,13 +99,28 @@ def _ends_behind(ends: NDArray[np.int64], chosen: ChosenSamples) -> NDArray[np.i
     return np.searchsorted(numbers, ends)
 
 
-def _fingerprint(shards: Shards, sample_ends: NDArray[np.int64], chosen: ChosenSamples | None) -> str:
-    """A hash of the names of the shards below their common folder, their sizes where a list says them, and steps."""
-    paths = shards.listing.table.column("path").to_pylist()
+def _names(paths: Sequence[str]) -> list[str]:
+    """The names of shards below their common folder; of a single shard without a slash."""
+    if len({*paths}) < 2:  # noqa: PLR2004 - a single one
+        return [path.rsplit("/", 1)[-1] for path in paths]
     # What the first and the last of sorted texts begin with, all others begin with.
+    first, last = min(paths), max(paths)
+    shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    folder = max(first.rfind("/", 0, shared), 0)
+    return [path[folder:] for path in paths]
+
+
+def _old_names(paths: Sequence[str]) -> list[str]:
+    """The names that states had until 0.1: of remote shards they begin one character early."""
     ends = (min(paths), max(paths)) if paths else ("", "")
     shared = len(os.path.commonpath(ends)) if len(paths) > 1 and ends[0][:1] == ends[1][:1] else 0
-    names = [path[shared:] for path in paths] if shared else [path.rsplit("/", 1)[-1] for path in paths]
+    return [path[shared:] for path in paths] if shared else [path.rsplit("/", 1)[-1] for path in paths]
+
+
+def _fingerprint(
+    names: Sequence[str], shards: Shards, sample_ends: NDArray[np.int64], chosen: ChosenSamples | None
+) -> str:
+    """A hash of the names of the shards, their sizes where a list says them, and steps."""
     told = "\0".join([shards.view, *map(str, () if chosen is None else chosen.steps), *names])
     sizes = np.array([size or 0 for size in shards.listing.table.column("size_bytes").to_pylist()], np.int64)
     numbers = np.concatenate((sample_ends, sizes)).astype("<i8")

@@ -7,8 +7,9 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Protocol, Self, TypeAlias
 
@@ -22,7 +23,7 @@ from lading._core.dataset.opened import OpenDataset, opened
 from lading._core.dataset.query import Queryable
 from lading._core.dataset.transform.concat import concatenated
 from lading._core.train.mixing import ENDLESS, Proportions, Stop
-from lading._core.train.order import LANES, Kind, Order, Shuffle
+from lading._core.train.order import LANES, Kind, Order, Shuffle, shuffle_of
 from lading._core.train.permutation import derived_key
 from lading.errors import UsageError
 
@@ -96,6 +97,13 @@ class Feed(Protocol):
     def settings(self) -> dict[str, Any]:
         """What decides about the order, as a state keeps it."""
 
+    @property
+    def old_fingerprint(self) -> str:
+        """The fingerprint that states of the same order had until 0.1."""
+
+    def resumed(self, shuffle: Any) -> Feed:
+        """The same samples with the shuffle of a state, where `shuffle=True` left the shuffle to lading."""
+
     def order(self, epoch: int) -> EpochOrder:
         """The order of an epoch."""
 
@@ -112,18 +120,20 @@ class DatasetFeed:
         layout: how they lie.
         shuffle: how they are shuffled.
         seed: of the shuffle.
+        chosen: whether lading chose the shuffle: another store of the same shards has another one.
     """
 
     dataset: OpenDataset
     layout: Layout
     shuffle: Shuffle
     seed: int
+    chosen: bool = False
 
     @classmethod
     def of(cls, dataset: OpenDataset, shuffle: bool | Kind | Shuffle, seed: int) -> Self:
         """The feed of a dataset. Raises UsageError for an unknown shuffle."""
         layout = dataset.layout
-        return cls(dataset, layout, resolved(shuffle, layout), seed)
+        return cls(dataset, layout, resolved(shuffle, layout), seed, shuffle is True)
 
     @property
     def parts(self) -> Parts:
@@ -154,6 +164,16 @@ class DatasetFeed:
             "shuffle": self.shuffle.as_dict(),
             "fingerprint": self.layout.fingerprint,
         }
+
+    @property
+    def old_fingerprint(self) -> str:
+        """The fingerprint that states had until 0.1."""
+        return self.layout.old_fingerprint
+
+    def resumed(self, shuffle: Any) -> DatasetFeed:
+        """The same samples with the shuffle of a state, if lading chose this one."""
+        other = self.chosen and shuffle != self.shuffle.as_dict()
+        return replace(self, shuffle=shuffle_of(shuffle)) if other else self
 
     def order(self, epoch: int) -> Order:
         """The order of an epoch."""
@@ -242,7 +262,7 @@ class MixtureFeed:
     """
 
     def __init__(self, mixture: Mixture, shuffle: bool | Kind | Shuffle) -> None:
-        self._mixture, self.seed = mixture, mixture.seed
+        self._mixture, self.seed, self._chosen = mixture, mixture.seed, shuffle is True
         self._layouts = [each.layout for each in mixture.datasets.values()]
         self.remote = any(layout.remote for layout in self._layouts)
         self.reads_units = any(layout.remote and layout.unit_samples > 1 for layout in self._layouts)
@@ -287,13 +307,30 @@ class MixtureFeed:
     @property
     def settings(self) -> dict[str, Any]:
         """What decides about the order, but for the weights: a state keeps how often each source was seen."""
-        told = "\0".join([self._mixture.stop, *self._mixture.datasets, *(each.fingerprint for each in self._layouts)])
         return {
             "num_samples": int(self._counts.sum()),
             "seed": self.seed,
             "shuffle": [shuffle.as_dict() for shuffle in self._shuffles],
-            "fingerprint": xxhash.xxh3_64_hexdigest(told.encode()),
+            "fingerprint": self._fingerprint(each.fingerprint for each in self._layouts),
         }
+
+    @property
+    def old_fingerprint(self) -> str:
+        """The fingerprint that states had until 0.1."""
+        return self._fingerprint(each.old_fingerprint for each in self._layouts)
+
+    def _fingerprint(self, of_sources: Iterable[str]) -> str:
+        told = "\0".join([self._mixture.stop, *self._mixture.datasets, *of_sources])
+        return xxhash.xxh3_64_hexdigest(told.encode())
+
+    def resumed(self, shuffle: Any) -> MixtureFeed:
+        """The same samples with the shuffles of a state, if lading chose these."""
+        fits = isinstance(shuffle, list) and len(shuffle) == len(self._shuffles)
+        if not self._chosen or not fits or shuffle == self.settings["shuffle"]:
+            return self
+        found = copy(self)
+        found._shuffles = [*map(shuffle_of, shuffle)]  # noqa: SLF001 - of the copy
+        return found
 
     def seen(self, position: int) -> dict[str, int]:
         """How often an epoch has given each source before a position."""

@@ -281,14 +281,22 @@ class Loader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next loop go on where `state_dict` was made.
 
-        The state of a `StatefulDataLoader` that reads `to_torch()` does as well, with any number of workers.
+        The state of a `StatefulDataLoader` that reads `to_torch()` does as well, with any number of workers. Copies of
+        the shards in other places do as well: where `shuffle=True` would choose another shuffle there, that of the
+        state holds.
 
         Raises:
             UsageError: it is no state, or one of other data or of another order; the error names what differs.
         """
         state, more = earliest_state(state)
-        self.refuse_other_state(state)
+        feed = self._feed
+        if isinstance(state, Mapping) and "shuffle" in state:
+            feed = feed.resumed(state["shuffle"])
+        _refuse_other_state(state, feed, self._share.num_samples)
         self._end_loop()
+        if feed is not self._feed:
+            self._feed = feed
+            self._processes = Processes(self._reading.workers) if self._reading.workers else None
         position = min(state["position"] + more, self._share.num_samples)
         (self.epoch, self._position), self._resumed = self._begin(state["epoch"], position), True
 
@@ -342,18 +350,11 @@ class Loader:
 
     def state_at(self, epoch: int, position: int) -> dict[str, Any]:
         """The state of a loader that goes on at a position of an epoch."""
-        seen = self._feed.seen(position)
-        place = {"version": VERSION, "epoch": epoch, "position": position}
-        return {**place, **self._feed.settings, **({} if seen is None else {"seen": seen})}
+        return _state_of(self._feed, epoch, position)
 
     def refuse_other_state(self, state: Mapping[str, Any]) -> None:
         """Raise UsageError if a state is none, or one of other data or of another order."""
-        refuse_other_state(state, self.state_at(0, 0), self._share.num_samples)
-        seen = self._feed.seen(state["position"])
-        if seen is not None and seen != state["seen"]:
-            raise UsageError("the weights before the position of the state differ", expected=str(seen),
-                             found=str(state["seen"]),
-                             advice="Change weights with schedule=, from this position on.")  # fmt: skip
+        _refuse_other_state(state, self._feed, self._share.num_samples)
 
     def _refuse_other_ranks(self) -> None:
         """Raise UsageError if the program has set up `torch.distributed` since: ranks would read the same samples."""
@@ -394,6 +395,24 @@ class Loader:
             *(f"{count:,} {what}" for what, count in self.counts.items()),
         ]
         return f"Loader({', '.join(facts)})"
+
+
+def _state_of(feed: Feed, epoch: int, position: int) -> dict[str, Any]:
+    seen = feed.seen(position)
+    place = {"version": VERSION, "epoch": epoch, "position": position}
+    return {**place, **feed.settings, **({} if seen is None else {"seen": seen})}
+
+
+def _refuse_other_state(state: Mapping[str, Any], feed: Feed, num_samples: int) -> None:
+    """Raise UsageError if a state is none, or one of other data or of another order."""
+    if isinstance(state, Mapping) and state.get("fingerprint") == feed.old_fingerprint:
+        state = {**state, "fingerprint": feed.settings["fingerprint"]}
+    refuse_other_state(state, _state_of(feed, 0, 0), num_samples)
+    seen = feed.seen(state["position"])
+    if seen is not None and seen != state["seen"]:
+        raise UsageError("the weights before the position of the state differ", expected=str(seen),
+                         found=str(state["seen"]),
+                         advice="Change weights with schedule=, from this position on.")  # fmt: skip
 
 
 def _columns_of(parts: Parts) -> list[str]:

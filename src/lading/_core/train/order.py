@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from lading._core.train.permutation import Permutation, derived_key
 from lading.errors import UsageError
 
-__all__ = ["LANES", "Kind", "Order", "Shuffle"]
+__all__ = ["LANES", "Kind", "Order", "Shuffle", "shuffle_of"]
 
 Kind: TypeAlias = Literal["none", "global", "block"]
 
@@ -63,6 +63,14 @@ class Shuffle:
     def as_dict(self) -> dict[str, Any]:
         """The values that matter, as JSON has them."""
         return asdict(self) if self.kind == "block" else {"kind": self.kind}
+
+
+def shuffle_of(values: Any) -> Shuffle:
+    """Return the shuffle of a state, from `Shuffle.as_dict`. Raises UsageError for something else."""
+    try:
+        return Shuffle(**values)
+    except TypeError:
+        raise UsageError("this is no state of a loader: it has no shuffle", found=repr(values)[:80]) from None
 
 
 class Order:
