@@ -516,6 +516,21 @@ def test_the_closing_summary_names_what_was_read_and_written(place: Path) -> Non
     assert "verified equal when read back: digest " in shown
 
 
+def test_the_summary_of_a_filter_says_what_was_read_and_what_was_kept_and_names_no_row(place: Path) -> None:
+    table = pa.table({"id": [*range(30)], "lang": ["en", "de", "fr"] * 10})
+    pq.write_table(table, place / "in.parquet")
+    where = ("--where", "lang == 'en'", "--sample", "0.5", "--to", "jsonl")
+    shown = run("convert", "in.parquet", "en", *where).stdout.splitlines()
+    assert [" ".join(line.split()) for line in shown if not line.startswith(("wrote", "took"))] == [
+        "read 1 shard of parquet, as samples: 30 samples", "kept 5 samples, 50 B",
+        "filtered 20 rows: not where lang == 'en'",
+    ]  # fmt: skip
+    told = run_json("convert", "in.parquet", "parts", *where[:2], "--to", "jsonl", "--split-into", "a=0.5,b=0.5")
+    assert (told["source_shards"], told["samples_read"], told["samples"], told["filtered_rows"]) == (1, 30, 10, 20)
+    assert told["counts"] == {"not where lang == 'en', filtered": 20}
+    assert len(told["filtered"]) == 5
+
+
 def test_a_destination_that_holds_something_is_refused_and_told_how_to_go_on(place: Path) -> None:
     run("convert", "docs", "out", "--to", "mds")
     result = run("convert", "docs", "out", "--to", "parquet", status=2)

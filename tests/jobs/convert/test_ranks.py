@@ -54,7 +54,10 @@ def test_ranks_write_the_bytes_of_one_process_and_finish_says_who_is_missing(sou
     finished = lading.finish(results / "out")
     assert contents(results / "out") == contents(tmp_path / "whole")
     assert sorted(os.listdir(results)) == ["other", "out"]
-    same = ("samples", "rows", "shards", "size_bytes", "payload_bytes", "source_shards", "counts", "format")
+    assert whole.samples_read == whole.samples == did[-1].samples_read
+    same = (
+        "samples", "rows", "shards", "size_bytes", "payload_bytes", "source_shards", "counts", "format", "samples_read",
+    )  # fmt: skip
     assert [getattr(finished, name) for name in same] == [getattr(whole, name) for name in same]
     with pytest.raises(DestinationExists):
         lading.convert(source, results / "out", rank=0, world_size=3, **_OPTIONS)

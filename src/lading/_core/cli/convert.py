@@ -114,16 +114,16 @@ def _chosen(
 
 
 def _outcomes(done: ConvertSummary) -> Iterator[tuple[str, str]]:
-    """Give the counts of a conversion, and the first rows that are filtered or lost: a label and a line."""
+    """Give the counts of a conversion, and the first rows that are lost: a label and a line."""
     rows = by_outcome(done.counts)
-    for label, first in (("filtered", done.filtered), ("lost", done.lost)):
+    for label in ("filtered", "lost"):
         yield from ((label if i == 0 else "", line) for i, line in enumerate(rows[label]))
-        yield from (("", f"  {_row(entry, tells_reason=len(rows[label]) > 1)}") for entry in first)
+    yield from (("", f"  {_row(entry, tells_reason=len(rows['lost']) > 1)}") for entry in done.lost)
     yield from (("warning", line) for line in rows["warning"])
 
 
 def _row(entry: Mapping[str, Any], *, tells_reason: bool) -> str:
-    """Return a row that was filtered or lost on one line; with the reason, unless the line above says it of all."""
+    """Return a row that was lost on one line; with the reason, unless the line above says it of all."""
     name = entry.get("sample_id", entry.get("__key__"))
     where = " ".join(
         part
@@ -166,12 +166,15 @@ def converted(
         before = Text.assemble((visible(destination), "bold"), told)
         yield facts([("done before", before)])
         return
-    samples = count(done.samples, "sample")
-    if row_layout(done.view).has_items:
-        samples += f" ({count(done.rows, 'item')})"
+    has_items = row_layout(done.view).has_items
+    items = f" ({count(done.rows, 'item')})" if has_items else ""
+    kept = f"{count(done.samples, 'sample')}{items}, {format_bytes(done.payload_bytes)}"
+    keeps_all = done.samples == done.samples_read and not (has_items and done.filtered_rows + done.lost_rows)
     skipped = f"{done.source_shards - len(done.skipped_shards)} of " if done.skipped_shards else ""
-    read = f"{skipped}{count(done.source_shards, 'shard')} of {done.source_format}, as {done.view}: {samples}, "
-    rows = [("read", Text(read + format_bytes(done.payload_bytes)))]
+    read = f"{skipped}{count(done.source_shards, 'shard')} of {done.source_format}, as {done.view}: "
+    rows = [("read", Text(read + (kept if keeps_all else count(done.samples_read, "sample"))))]
+    if not keeps_all:
+        rows.append(("kept", Text(kept)))
     if done.dry_run:
         rows.append(("wrote", Text.assemble(("nothing", "bold"), " (dry run)")))
     elif done.unfinished:

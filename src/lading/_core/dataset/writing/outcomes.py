@@ -28,6 +28,7 @@ __all__ = [
     "Outcomes",
     "RowOutcome",
     "failed_rows",
+    "is_filtered",
 ]
 
 _MOST_SHOWN = 5
@@ -68,7 +69,7 @@ class RowOutcome:
     @property
     def filtered(self) -> bool:
         """Whether a filter rejected the rows; else their payload is lost, or they are with it."""
-        return self.outcome in (FILTERED, FILTERED_ALONG)
+        return is_filtered(self.outcome)
 
     def entries(self, most: int | None = None) -> list[dict[str, Any]]:
         """One dict a row: its file and number there, its key, the reason, the outcome, the detail."""
@@ -110,6 +111,11 @@ def failed_rows(
         placed = None if numbers is None else numbers[along]
         found.append(RowOutcome(ALONG, DROPPED, batch, along, numbers=placed))
     return found
+
+
+def is_filtered(counted: str) -> bool:
+    """Return whether a count of `Outcomes.counts` is of rows that a filter rejected, by its name."""
+    return counted.rpartition(", ")[2] in (FILTERED, FILTERED_ALONG)
 
 
 class Outcomes:

@@ -179,6 +179,7 @@ def _summary(
         skipped_shards=shards.bad.listed(), differences=spec.schemas.differences, dry_run=spec.write.dry_run,
         roots=_needed_roots(opened, spec),
         tasks=0 if journal is None else journal.tasks, tasks_before=0 if journal is None else len(journal.done),
+        samples_read=run.tally.samples_read if schedule.samples_read is None else schedule.samples_read,
     )  # fmt: skip
 
 
@@ -229,6 +230,7 @@ def _convert_rank(opened: OpenJob, schedule: Schedule) -> ConvertSummary:
         run.tally.samples, run.tally.rows, written["size"], run.tally.payload_bytes, time.perf_counter() - began,
         differences=spec.schemas.differences,
         unfinished=f"rank {rank} of {ranks} is done; {told_tasks}: {next_step}",
+        samples_read=run.tally.samples_read,
     )  # fmt: skip
 
 

@@ -193,6 +193,7 @@ class Converter:
                     aligned.knowing(source_share=read)
                     if not spec.steps:
                         self._count(aligned)
+                    self.tally.samples_read += part.num_samples
                     yield aligned
                     self._first_sample += part.num_samples
                     self._on_batch()
@@ -217,6 +218,7 @@ class Converter:
                 return
             batch = Batch(rows, self._spec.view)
             done += batch.num_samples
+            self.tally.samples_read += batch.num_samples
             batch.knowing(source_share=done / len(places))
             if not self._spec.steps:
                 self._count(batch)

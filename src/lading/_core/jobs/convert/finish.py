@@ -161,4 +161,5 @@ def _summary(
         filtered_rows=losses.rows["filtered"], filtered=losses.first["filtered"], lost_rows=losses.rows["lost"],
         lost=losses.first["lost"], skipped_shards=results.bad.listed(), differences=told["differences"],
         roots=told["needed_roots"],
+        samples_read=tally.samples_read if told["samples_read"] is None else told["samples_read"],
     )  # fmt: skip

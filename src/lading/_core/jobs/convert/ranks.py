@@ -149,6 +149,7 @@ def begin_rank(
         "first_shards": [0 if schedule.spooled_order is not None else task.first for task in schedule.tasks],
         "source_shards": len(shards.listing),
         "more_source_shards": schedule.source_shards,
+        "samples_read": schedule.samples_read,
         "differences": list(spec.schemas.differences),
     }  # fmt: skip
     try:

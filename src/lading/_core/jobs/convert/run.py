@@ -253,8 +253,8 @@ class Run:
             done, total = self.tally, len(self._dataset.listing)
             shards = done.shards
             if self._spooled_order is not None:  # shards are not written one by one
-                shards = total * done.samples // max(self._spooled_order.count, done.samples, 1)
-            self._on_progress(Progress(shards, total, done.samples, done.payload_bytes))
+                shards = total * done.samples_read // max(self._spooled_order.count, done.samples_read, 1)
+            self._on_progress(Progress(shards, total, done.samples_read, done.payload_bytes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ class Schedule:
         spooled: the samples, if they are written in another order.
         chosen: the same, with what was left out before their order was known.
         source_shards: shards that were read for it.
+        samples_read: samples of these shards; None where the samples are written in the order of the source.
         apart: whether any process may do the tasks, in any order.
         spool: what functions made so far.
     """
@@ -90,6 +91,7 @@ class Schedule:
     spooled_order: SpooledOrder | None = None
     chosen: ChosenSamples | None = None
     source_shards: int = 0
+    samples_read: int | None = None
     apart: bool = False
     spool: FunctionSpool = field(default_factory=FunctionSpool)
 
@@ -125,7 +127,7 @@ def make_schedule(opened: OpenJob, spool: FunctionSpool) -> Schedule:
     whole = settled(job, shards, spool)
     write_ledger = None if ledger is None else lambda lines: ledger.write([lines])
     chosen = ChosenSamples(shards, before, write_ledger=write_ledger, spool=spool)
-    spec, spooled_order, source_shards = _spooled_order(
+    spec, spooled_order, source_shards, samples_read = _spooled_order(
         whole, chosen, shards, opened.held, to_file=apart and job.write.shares
     )  # fmt: skip
     tasks = _numbered(
@@ -134,7 +136,9 @@ def make_schedule(opened: OpenJob, spool: FunctionSpool) -> Schedule:
     if shares:
         parts = [task.source_bytes for task in tasks]
         staging, pool = start_workers(opened, parts, len(parts), staging)
-    return Schedule(spec, tasks, sizes, staging, pool, spooled_order, chosen, source_shards, apart, spool)
+    return Schedule(
+        spec, tasks, sizes, staging, pool, spooled_order, chosen, source_shards, samples_read, apart, spool
+    )  # fmt: skip
 
 
 def _is_apart(job: Job, behind: Sequence[Step]) -> bool:
@@ -198,10 +202,10 @@ def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], sizes: S
 
 def _spooled_order(
     spec: JobPlan, chosen: ChosenSamples, shards: Shards, held: ExitStack, *, to_file: bool
-) -> tuple[JobPlan, SpooledOrder, int]:
+) -> tuple[JobPlan, SpooledOrder, int, int]:
     """Put the samples of a conversion in their new order, which are chosen by the steps before.
 
-    Returns the conversion with the steps behind, the samples, and the number of shards that were read.
+    Returns the conversion with the steps behind, the samples, and the numbers of shards and samples that were read.
     """
     before, behind = split_at_list(spec.steps)
     numbers = chosen.numbers
@@ -210,14 +214,15 @@ def _spooled_order(
         chosen.spooled_order(numbers, before, chosen.columns_needed(behind), most, to_file=to_file)
     )
     ends = shards.sample_ends()
-    there = np.zeros(len(ends), np.bool_)
+    reads_all = any(step.phase or not (step.keeps_samples or step.over_numbers) for step in before)
+    there = np.full(len(ends), reads_all, np.bool_)
     for first in range(0, len(numbers), _LOOKED_UP):
         there[lookup(ends, np.asarray(numbers[first : first + _LOOKED_UP], np.int64))[0]] = True
     mapped = spec.schemas.mapped[sum(step.makes_columns for step in before) :]
     lists = spec.read.image_lists
     read = replace(spec.read, image_lists=None if lists is None else names_behind(before, lists))
     rest = replace(spec, read=read, steps=tuple(behind), schemas=replace(spec.schemas, mapped=mapped))
-    return rest, spooled_order, int(there.sum())
+    return rest, spooled_order, int(there.sum()), int(np.diff(ends, prepend=0)[there].sum())
 
 
 def planned_pieces(job: Job, shards: Shards, sizes: Sequence[int], *, alone: bool) -> list[Piece]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 from lading._core.dataset.query import Query
@@ -122,6 +123,7 @@ def convert_splits(jobs: Mapping[str, Job], destination: str | os.PathLike[str])
     if write.rank is not None:
         raise UsageError("ranks write one dataset", file=os.fspath(destination), found=", ".join(jobs),
                          advice=f"Choose one of them, such as --split {next(iter(jobs))}.")  # fmt: skip
+    of_one = all(_are_of_one(first, job) for job in jobs.values())
     files = list[Any]()
     for job in jobs.values():  # before each is written into a folder out of sight, which holds nothing of it
         with job.query.replace(steps=()).open_shards() as shards:
@@ -131,7 +133,8 @@ def convert_splits(jobs: Mapping[str, Job], destination: str | os.PathLike[str])
     store, path = find_destination(destination, stores)
     refuse_taken((store, path), write, again=write.resume and had_begun(store, path))
     if write.dry_run:
-        return together({name: _converted(name, job, f"{path}/{name}") for name, job in jobs.items()}, began)
+        rehearsed = {name: _converted(name, job, f"{path}/{name}") for name, job in jobs.items()}
+        return together(rehearsed, began, of_one=of_one)
     with ExitStack() as held:
         plan = splits_plan(write, list(jobs), files, [step for job in jobs.values() for step in job.steps])
         spools = PartSpools([*jobs.values()], (store, path), held)
@@ -149,10 +152,17 @@ def convert_splits(jobs: Mapping[str, Job], destination: str | os.PathLike[str])
             jobs = {name: job.with_store(staging.folder, store) for name, job in jobs.items()}
         done = {name: _converted(name, job, staging.path(name), staging, spools) for name, job in jobs.items()}
         _write_index(write, list(jobs), staging)
-        summary = together(done, began)
+        summary = together(done, began, of_one=of_one)
         begin_commit(staging, plan, summary)
         staging.commit(overwrite=write.overwrite)
     return summary
+
+
+def _are_of_one(one: Job, other: Job) -> bool:
+    """Whether two jobs differ in their split alone."""
+    steps = [*zip_longest(one.steps, other.steps)]
+    same_source = one.query.replace(steps=()) == other.query.replace(steps=())
+    return same_source and sum(mine != others for mine, others in steps) <= 1
 
 
 def _converted(

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from lading._core.dataset.writing.outcomes import is_filtered
+
 __all__ = ["ConvertSummary", "summary_from", "together"]
 
 
@@ -45,6 +47,7 @@ class ConvertSummary:
         unfinished: of one rank: how many tasks of the job are done, and what to do next. Nothing appeared.
         splits: of a source that lists several datasets, what was done of each, by name; all else is of them together,
             and no digest.
+        samples_read: samples read, also those that steps left out.
     """
 
     source_format: str
@@ -73,6 +76,7 @@ class ConvertSummary:
     done_before: bool = False
     roots: Sequence[str] = ()
     splits: Mapping[str, ConvertSummary] = field(default_factory=dict)
+    samples_read: int = 0
 
     def __repr__(self) -> str:
         """Return the facts that are there, without single rows: a notebook shows this behind `ds.write(…)`."""
@@ -89,20 +93,27 @@ def summary_from(values: Mapping[str, Any]) -> ConvertSummary:
     return ConvertSummary(**{**values, "splits": splits, "tasks_before": values["tasks"]})
 
 
-def together(splits: Mapping[str, ConvertSummary], began: float) -> ConvertSummary:
-    """The summary of several splits, as of one dataset."""
+def together(splits: Mapping[str, ConvertSummary], began: float, *, of_one: bool = False) -> ConvertSummary:
+    """The summary of several splits, as of one dataset.
+
+    Args:
+        splits: what was done of each split, by name.
+        began: when, by `time.perf_counter`.
+        of_one: all splits were chosen from the same samples: those, and rows that were filtered, are counted once.
+    """
     each = list(splits.values())
     counts: Counter[str] = Counter()
     for one in each:
-        counts.update(one.counts)
-    numbers = (
-        "source_shards", "shards", "samples", "rows", "size_bytes", "payload_bytes", "filtered_rows", "lost_rows",
-        "tasks", "tasks_before",
-    )  # fmt: skip
+        counts.update({reason: n for reason, n in one.counts.items() if not (of_one and is_filtered(reason))})
+    numbers = ("shards", "samples", "rows", "size_bytes", "payload_bytes", "lost_rows", "tasks", "tasks_before")
+    read = {name: [getattr(one, name) for one in each] for name in ("source_shards", "samples_read", "filtered_rows")}
+    if of_one:
+        counts.update({reason: n for reason, n in each[0].counts.items() if is_filtered(reason)})
     return replace(
         each[0], **{name: sum(getattr(one, name) for one in each) for name in numbers},
+        **{name: max(counted) if of_one else sum(counted) for name, counted in read.items()},
         seconds=time.perf_counter() - began, digest=None, verified=all(one.verified for one in each),
-        counts=dict(counts), filtered=[row for one in each for row in one.filtered],
+        counts=dict(counts), filtered=[row for one in each[: 1 if of_one else None] for row in one.filtered],
         lost=[row for one in each for row in one.lost],
         roots=[*dict.fromkeys(root for one in each for root in one.roots)],
         skipped_shards=[shard for one in each for shard in one.skipped_shards],

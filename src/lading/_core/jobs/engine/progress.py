@@ -26,16 +26,18 @@ class Tally:
         samples: samples.
         rows: rows; items, for interleaved data.
         payload_bytes: bytes of values.
+        samples_read: samples that were read, also those that steps left out.
     """
 
     shards: int = 0
     samples: int = 0
     rows: int = 0
     payload_bytes: int = 0
+    samples_read: int = 0
 
     def as_list(self) -> list[int]:
         """Return the counts in the order of the constructor."""
-        return [self.shards, self.samples, self.rows, self.payload_bytes]
+        return [self.shards, self.samples, self.rows, self.payload_bytes, self.samples_read]
 
     def add(self, other: Tally) -> None:
         """Add the counts of another process."""
@@ -43,6 +45,7 @@ class Tally:
         self.samples += other.samples
         self.rows += other.rows
         self.payload_bytes += other.payload_bytes
+        self.samples_read += other.samples_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,8 @@ class Progress:
     Attributes:
         shards_done: source shards that are done.
         num_shards: source shards in all.
-        samples: samples so far.
-        payload_bytes: payload so far.
+        samples: samples read so far.
+        payload_bytes: payload so far, without that of samples that steps left out.
         phase: what the job does before its own work, such as `looking for duplicates`; the counts are of this phase.
             Empty during its own work.
     """
