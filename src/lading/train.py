@@ -1,5 +1,7 @@
 """Parts of training: the loader's class, orders, mixtures, packing, the plan of an epoch."""
 
+from typing import TYPE_CHECKING, Any
+
 from lading._core.train.decode import (
     frames,
 )
@@ -19,9 +21,11 @@ from lading._core.train.plan import (
     Plan,
     plan,
 )
-from lading._core.train.torch_dataset import (
-    TorchBatches,
-)
+
+if TYPE_CHECKING:
+    from lading._core.train.torch_dataset import (
+        TorchBatches,
+    )
 
 __all__ = [
     "Loader",
@@ -33,3 +37,11 @@ __all__ = [
     "frames",
     "plan",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TorchBatches":  # the only name here that needs PyTorch
+        from lading._core.train.torch_dataset import TorchBatches
+
+        return TorchBatches
+    raise AttributeError(f"module 'lading.train' has no attribute {name!r}")

@@ -80,6 +80,12 @@ def test_nothing_is_imported_or_initialised() -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@pytest.mark.soak
+def test_users_of_other_frameworks_need_no_torch() -> None:
+    script = "import sys; sys.modules['torch'] = None; from lading.train import Loader, Packer, frames; frames(count=8)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 @pytest.mark.parametrize(
     "environment, cores",
     [
