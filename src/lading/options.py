@@ -365,8 +365,8 @@ class RowOptions:
         shuffle: Put all samples in a random order.
         sort: Order samples by this column, or by a field inside it, such as json.score or json.score:desc.
         seed: Seed of --shuffle, --sample and --split-into. Another seed gives another order, sample or split.
-        columns: Columns to keep, besides keys, and fields inside them, such as jpg,json.lang; also as a JSON list. By
-            default all.
+        columns: Columns to keep, in this order, besides keys, and fields inside them, such as jpg,json.lang; also as a
+            JSON list. By default all.
         drop_columns: Columns to leave out; also as a JSON list.
         rename: New name of a column, such as txt=caption.
         cast: New type of a column, such as score=float32. A value that the type cannot hold is an error.

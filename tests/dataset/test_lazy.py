@@ -110,6 +110,22 @@ def test_conditions_one_behind_the_other_are_both(plain: Path) -> None:
         assert _digest(ds.where("a > 3").where("b != 1")) == _digest(ds.where("a > 3 and b != 1"))
 
 
+def test_select_keeps_the_order_that_is_typed(plain: Path, tmp_path: Path) -> None:
+    """Whatever step or conversion follows; the key comes first."""
+    names = ["__key__", "txt", "b", "a"]
+    with lading.open(plain) as ds:
+        chosen = ds.select("txt", "b", "a")
+        assert [*chosen.schema.names] == [*chosen[0]] == [*next(iter(chosen))] == names
+        assert chosen.take([0]).schema.names == next(chosen.shuffle().batches()).schema.names == names
+        lading.convert(plain, tmp_path / "columns.parquet", columns=["txt", "b", "a"])
+        chosen.shuffle().write(tmp_path / "steps.parquet")
+        assert _digest(tmp_path / "columns.parquet") != _digest(tmp_path / "steps.parquet")  # other orders of samples
+    for made in ("columns.parquet", "steps.parquet"):
+        assert pq.read_schema(tmp_path / made).names == names
+    with pytest.raises(UsageError, match="no column is selected"):
+        lading.convert(plain, tmp_path / "none.parquet", columns=[])
+
+
 def test_select_and_where_commute_where_the_column_is_kept(plain: Path) -> None:
     with lading.open(plain) as ds:
         assert _digest(ds.select("a", "txt").where("a > 3")) == _digest(ds.where("a > 3").select("a", "txt"))

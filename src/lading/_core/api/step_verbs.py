@@ -34,11 +34,11 @@ class StepVerbs(Verbs):
     __slots__ = ()
 
     def select(self, *columns: str) -> Self:
-        """Keep these columns, in the order of the source.
+        """Keep these columns, in this order.
 
-        The key of samples (`__key__`) and the reserved columns of items stay too; `drop` leaves them out. A field
-        inside a column becomes a column of its own, such as `json.lang`, `meta.tags[0]`, `jpg.width`. A sample without
-        the field has a null there. The first samples decide the type of JSON fields: `select` reads them.
+        The key of samples (`__key__`) and the reserved columns of items stay too, in front; `drop` leaves them out. A
+        field inside a column becomes a column of its own, such as `json.lang`, `meta.tags[0]`, `jpg.width`. A sample
+        without the field has a null there. The first samples decide the type of JSON fields: `select` reads them.
 
         Example: `ds.select("jpg", "json.lang")`
         """

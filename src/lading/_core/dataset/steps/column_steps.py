@@ -57,7 +57,7 @@ class _ColumnStep(Step, ABC):
 
 @dataclass(frozen=True, slots=True)
 class Select(_ColumnStep):
-    """Keep these columns, in the order of the source. Keys of samples and reserved columns of items always stay."""
+    """Keep these columns, in this order, behind keys of samples and reserved columns of items, which always stay."""
 
     columns: tuple[str, ...]
 
@@ -87,16 +87,20 @@ class Select(_ColumnStep):
     def schema_after(self, schema: pa.Schema, view: str) -> pa.Schema:
         """Return the schema with its columns. Raises UsageError for one that is not there."""
         self._refuse_absent(schema.names)
-        kept = {*self.columns, *row_layout(view).always_kept}
-        return pa.schema([field for field in schema if field.name in kept], metadata=schema.metadata)
+        return pa.schema([schema.field(name) for name in self._kept(schema.names, view)], metadata=schema.metadata)
 
     def apply(self, batch: pa.RecordBatch, view: str) -> pa.RecordBatch:
         """Return the rows with its columns."""
-        always = row_layout(view).always_kept
-        kept = [name for name in batch.schema.names if name in self.columns or name in always]
+        kept = self._kept(batch.schema.names, view)
         if not kept:  # rows without columns would be none
             return pa.RecordBatch.from_arrays([pa.nulls(batch.num_rows)], [self.columns[0]])
         return batch.select(kept) if kept != batch.schema.names else batch
+
+    def _kept(self, names: Sequence[str], view: str) -> list[str]:
+        """Return those of the names that it keeps, in its order."""
+        always = row_layout(view).always_kept
+        first = [name for name in names if name in always]
+        return [*first, *(name for name in dict.fromkeys(self.columns) if name in names and name not in always)]
 
     def __repr__(self) -> str:
         return f"select({shown_names(self.columns)})"

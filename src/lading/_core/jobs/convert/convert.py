@@ -129,7 +129,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but thr
         split: split to convert, as for `lading.open`.
         config: config to convert, as for `lading.open`.
         view: `samples` or `interleaved`. By default the data decide.
-        columns: columns to keep, besides keys and reserved columns. None keeps all.
+        columns: columns to keep, in this order, behind keys and reserved columns. None keeps all.
         where: condition on rows (`_core.content.conditions`), or an Arrow expression. Other rows are dropped.
         filter: function that gets each sample, a dict of decoded values, and returns whether it is kept, as
             `Dataset.filter`.

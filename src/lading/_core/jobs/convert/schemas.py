@@ -16,6 +16,7 @@ from lading._core.content.media_info import media_info
 from lading._core.dataset.shards.iteration import aligned_to
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.source.manifest_options import manifest_options
+from lading._core.dataset.steps.column_steps import Select
 from lading._core.features.items import KEY, RESERVED, without_source
 from lading._core.features.natural import (
     EXTENSION_KEY,
@@ -27,7 +28,6 @@ from lading._core.features.natural import (
     member_name,
     whole_numbers,
 )
-from lading._core.features.row_layout import row_layout
 from lading._core.features.stored_values import is_payload
 from lading._core.formats.base import Scan, ShardReader
 from lading._core.formats.format import MEDIA_FOLDER, ROOTS, AnyFormat, named_folders
@@ -111,7 +111,7 @@ def plan_schemas(
         # Documents become documents: what columns they would make is known only when all have been read.
         return Schemas(roles={column_name(name): role for name, role in dataset.interleaved.roles.items()})
     schema, differences = _found(dataset, policy) if asked is None else (asked, [])
-    schema = _selected(schema, columns, dataset.view)
+    schema = schema if columns is None else Select(tuple(columns)).schema_after(schema, dataset.view)
     if free and not filtered:
         return Schemas()
     as_rows = dataset.row_layout.is_stored_as_rows(target.info)
@@ -207,16 +207,6 @@ def _schemas(dataset: Shards) -> Iterator[tuple[str, pa.Schema]]:
             found = schema
         if found is not None:
             yield dataset.path(number), known.setdefault(found.serialize().to_pybytes(), found)
-
-
-def _selected(schema: pa.Schema, columns: Sequence[str] | None, view: str) -> pa.Schema:
-    if columns is None:
-        return schema
-    for name in columns:
-        if name not in schema.names:
-            raise UsageError("no such column", expected=", ".join(schema.names), found=repr(name))
-    always = row_layout(view).always_kept
-    return pa.schema([f for f in schema if f.name in columns or f.name in always], metadata=schema.metadata)
 
 
 def _roles(dataset: Shards, schema: pa.Schema, *, filtered: bool) -> dict[str, str]:
