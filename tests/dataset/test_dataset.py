@@ -326,11 +326,21 @@ def test_arguments_of_other_types_are_refused(wrong: dict[str, Any], tmp_path: P
         lading.open(tmp_path, **wrong)
 
 
-@pytest.mark.parametrize("wrong", [[[0, 1]], np.zeros((2, 1), np.int64)])
+@pytest.mark.parametrize("wrong", [[[0, 1]], np.zeros((2, 1), np.int64), True, 1.5, -1])
 def test_samples_are_taken_by_one_list(wrong: Any, tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "0.parquet")
-    with lading.open(tmp_path) as dataset, pytest.raises(UsageError, match="list of whole"):
+    with lading.open(tmp_path) as dataset, pytest.raises(UsageError, match=r"of whole|of samples"):
         dataset.take(wrong)
+
+
+def test_one_number_takes_the_first_samples(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / "0.parquet")
+    with lading.open(tmp_path) as dataset:
+        for count in (0, 2, np.int32(3)):
+            assert dataset.take(count).equals(dataset.take(range(count)))
+            assert dataset.where("a > 1").take(min(count, 2)).equals(dataset.where("a > 1").take(range(min(count, 2))))
+        with pytest.raises(IndexError):
+            dataset.take(4)
 
 
 @pytest.mark.parametrize(

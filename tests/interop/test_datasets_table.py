@@ -272,6 +272,7 @@ def test_selected_rows(theirs: Any, ds: lading.Dataset) -> None:
     assert rows(ds[:10]) == list(theirs.select(range(10)))
     assert ds.select("a").columns == ["a"]
     assert rows(ds.limit(7)) == list(theirs.take(7))
+    assert ds.take(7)["a"].to_pylist() == theirs.take(7)["a"][:]
     taken = ds.take([5, 1])
     assert isinstance(taken, pa.Table)
     assert taken["a"].to_pylist() == [5, 1]

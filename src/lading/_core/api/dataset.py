@@ -308,11 +308,16 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         return self._rows.access.sample(index)
 
     def take(
-        self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False
+        self,
+        indices: int | Sequence[int] | NDArray[np.int64],
+        columns: Sequence[str] | None = None,
+        *,
+        views: bool = False,
     ) -> pa.Table:
         """Rows of samples by number, in the order asked for, repeats allowed; payload as `large_binary`.
 
-        Numbers below 0 count from the end.
+        Numbers below 0 count from the end. One number takes the first so many samples: `ds.take(3)` is
+        `ds.take(range(3))`.
 
         Columns come in the order asked for; one that the shards of these rows lack, and the schema has, is null. If
         none are asked for, a few rows of a tar with a `.tar.idx` have the fields of these rows alone, unless its schema

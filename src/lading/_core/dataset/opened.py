@@ -424,7 +424,11 @@ class OpenDataset(HoldsQuery):
             return shown.FirstValues(name, self.shards, self._query.steps, str(error))
 
     def take(
-        self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False
+        self,
+        indices: int | Sequence[int] | NDArray[np.int64],
+        columns: Sequence[str] | None = None,
+        *,
+        views: bool = False,
     ) -> pa.Table:
         """Return rows of samples by number, as `Dataset.take`."""
         return self.access.take(indices, columns, views=views)

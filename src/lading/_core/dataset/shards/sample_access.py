@@ -148,7 +148,11 @@ class SampleAccess:
         return self._with_media(sample, media, shard, ordinal)
 
     def take(
-        self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False
+        self,
+        indices: int | Sequence[int] | NDArray[np.int64],
+        columns: Sequence[str] | None = None,
+        *,
+        views: bool = False,
     ) -> pa.Table:
         """Rows of samples by number; see `Dataset.take`."""
         refuse_no_columns(columns)
@@ -195,8 +199,15 @@ def _from_start(wanted: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     return np.where(wanted < 0, wanted + count, wanted)
 
 
-def ordinals(indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers of samples as an array. Raises UsageError for anything else than a list of whole numbers."""
+def ordinals(indices: int | Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers of samples as an array: those of a list, or the first so many. Raises UsageError for anything else."""
+    if isinstance(indices, (int, np.integer)) and not isinstance(indices, bool):
+        if indices < 0:
+            raise UsageError("a number of samples is 0 or more", found=str(indices))
+        return np.arange(indices, dtype=np.int64)
+    if not hasattr(indices, "__len__"):
+        raise UsageError("not numbers of samples", expected="such as [5, 1, 3], or 3 for the first three",
+                         found=repr(indices)[:80])  # fmt: skip
     wanted = np.asarray(indices) if len(indices) else np.zeros(0, np.int64)
     if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
         found_as = f"{wanted.dtype}, {wanted.ndim} dimensions"
