@@ -47,6 +47,9 @@ class _MediaFile(bytes):
         """What the header says: format, duration, rates, sizes; None if lading does not know the format."""
         return media_info(self)
 
+    def __str__(self) -> str:
+        return repr(self)
+
     def __reduce__(self) -> tuple[type, tuple[bytes]]:
         return type(self), (bytes(self),)
 
@@ -223,6 +226,9 @@ class BrokenFile(bytes):
 
     def __repr__(self) -> str:
         return f"<broken file, {format_bytes(len(self))}: {self.error.message}>"
+
+    def __str__(self) -> str:
+        return repr(self)
 
 
 def _shown(file: _MediaFile) -> str:

@@ -18,6 +18,7 @@ from lading._core.arguments import public
 from lading._core.dataset.layout import Layout
 from lading._core.dataset.opened import opened
 from lading._core.dataset.query import Queryable
+from lading._core.result_text import ResultText
 from lading._core.train.columns import ColumnMaker, Recipe
 from lading._core.train.feed import USUAL_BYTES, DatasetFeed, Mixture
 from lading._core.train.order import Order, Shuffle
@@ -44,7 +45,7 @@ _LEAST_KEPT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(ResultText):
     """What a loader will do in an epoch. Bytes are those of files.
 
     Attributes:

@@ -42,6 +42,7 @@ from lading._core.pipeline.pack import KeyNumbers
 from lading._core.pipeline.repeated_keys import RepeatedKeys
 from lading._core.pipeline.shard_kind import CHECKSUMS, OnDuplicateId, ShardKind
 from lading._core.pipeline.write import PartWriter, write_rows
+from lading._core.result_text import ResultText
 from lading._core.storage.background import Background
 from lading._core.storage.base import Buffer, aborting
 from lading._core.storage.checksum import file_checksums, with_checksum
@@ -59,7 +60,7 @@ _BUFFER_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class WriteSummary:
+class WriteSummary(ResultText):
     """What a writer wrote.
 
     Attributes:

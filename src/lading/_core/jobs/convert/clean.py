@@ -11,6 +11,7 @@ from lading._core.arguments import public
 from lading._core.manifest.builds import builds_of, rank_builds_of
 from lading._core.manifest.commit import find_destination
 from lading._core.manifest.unfinished import is_unfinished
+from lading._core.result_text import ResultText
 from lading._core.storage.base import final_place, unfinished
 from lading._core.storage.publish import MARKER, delete_unfinished
 from lading._core.storage.staging import sweep_files, sweep_stale
@@ -20,7 +21,7 @@ __all__ = ["Cleaned", "clean"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
+class Cleaned(ResultText):
     """What was removed, or would be.
 
     Attributes:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from lading._core.dataset.writing.outcomes import is_filtered
+from lading._core.result_text import ResultText
 
 __all__ = ["ConvertSummary", "summary_from", "together"]
 
 
 @dataclass(frozen=True, slots=True)
-class ConvertSummary:
+class ConvertSummary(ResultText):
     """What a conversion did.
 
     Attributes:

@@ -42,6 +42,7 @@ from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.manifest.commit import Staging, check_destination, find_destination
 from lading._core.manifest.replaced import EXPORT_MARK
+from lading._core.result_text import ResultText
 from lading._core.storage.base import Store, native_path, store_errors, write_file
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.stores import is_local, resolve
@@ -61,7 +62,7 @@ _NUMBER = "Or number the samples: --drop-columns __key__."
 
 
 @dataclass(frozen=True, slots=True)
-class ExportSummary:
+class ExportSummary(ResultText):
     """What an export wrote.
 
     Attributes:

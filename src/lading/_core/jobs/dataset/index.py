@@ -17,13 +17,14 @@ from lading._core.jobs.engine.messages import decode_message, encode_message
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.engine.read_task import Look, OnRead
 from lading._core.jobs.engine.reading import Reading, look_at_shards
+from lading._core.result_text import ResultText
 from lading.options import OpeningOptions, WorkerOptions
 
 __all__ = ["IndexSummary", "begin_index", "index"]
 
 
 @dataclass(frozen=True, slots=True)
-class IndexSummary:
+class IndexSummary(ResultText):
     """Result of indexing.
 
     Attributes:

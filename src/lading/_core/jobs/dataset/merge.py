@@ -22,6 +22,7 @@ from lading._core.manifest.commit import find_destination
 from lading._core.manifest.files import load_manifest, save_manifest
 from lading._core.manifest.unfinished import refuse_listed
 from lading._core.manifest.values import Manifest
+from lading._core.result_text import ResultText
 from lading._core.storage.base import Store
 from lading._core.storage.checksum import file_checksums
 from lading._core.storage.stores import Stores
@@ -37,7 +38,7 @@ _RANK = re.compile(rf"{mf.FOLDER}/\d+/{re.escape(mf.MANIFEST_NAME)}")
 
 
 @dataclass(frozen=True, slots=True)
-class MergeSummary:
+class MergeSummary(ResultText):
     """What merging did.
 
     Attributes:

@@ -46,6 +46,7 @@ from lading._core.manifest.commit import Staging, check_destination, find_destin
 from lading._core.manifest.files import ShardTables, changed_manifests, load_manifest, save_manifest
 from lading._core.pipeline.cutting import ONE_SHARD
 from lading._core.pipeline.finished import FinishedShard, FinishedShards, ShardSums
+from lading._core.result_text import ResultText
 from lading._core.storage.base import Store, aborting, has_file, native_path, store_errors, write_file
 from lading._core.storage.checksum import Checksum, file_checksum, file_checksums, with_checksum
 from lading._core.storage.local import LocalStore
@@ -68,7 +69,7 @@ _JOB = f"{mf.FOLDER}/{JOB_NAME}"
 
 
 @dataclass(frozen=True, slots=True)
-class RepairResult:
+class RepairResult(ResultText):
     """What a repair did, or would do.
 
     Attributes:

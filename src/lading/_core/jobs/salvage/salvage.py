@@ -47,6 +47,7 @@ from lading._core.jobs.verify.checksums import check_shard
 from lading._core.manifest.commit import check_destination, find_destination
 from lading._core.manifest.values import FOLDER, LOST_COUNT, LOST_NAME, REPAIRING_NAME
 from lading._core.pipeline.cutting import ONE_SHARD, Cut
+from lading._core.result_text import ResultText
 from lading._core.storage.base import Store, aborting, has_file
 from lading._core.storage.fetch import earlier_errors
 from lading._core.storage.stores import Stores, is_local, resolve
@@ -76,7 +77,7 @@ _PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class SalvageResult:
+class SalvageResult(ResultText):
     """What a salvage saved and lost.
 
     Attributes:

@@ -21,6 +21,7 @@ from lading._core.formats.base import Scan
 from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.manifest.values import LOST_COUNT
+from lading._core.result_text import ResultText
 from lading.options import OpeningOptions
 
 __all__ = ["Info", "info"]
@@ -30,7 +31,7 @@ _MAX_BYTES = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Info:
+class Info(ResultText):
     """What a dataset is.
 
     Attributes:

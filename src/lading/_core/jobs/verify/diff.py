@@ -21,6 +21,7 @@ from lading._core.dataset.shards.shards import Shards
 from lading._core.jobs.engine.progress import OnProgress, reporting_passes
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.verify.digest import all_digests
+from lading._core.result_text import ResultText
 
 __all__ = ["DiffResult", "diff"]
 
@@ -29,7 +30,7 @@ _Pair: TypeAlias = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class DiffResult:
+class DiffResult(ResultText):
     """How two datasets compare.
 
     Attributes:

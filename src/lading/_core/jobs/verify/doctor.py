@@ -19,6 +19,7 @@ from lading._core.jobs.convert.tasks import shard_sizes
 from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.verify.doctor_command import copy_command, index_command
+from lading._core.result_text import ResultText
 from lading._core.storage.stores import Stores
 from lading._core.units import format_bytes, parse_part, spread
 from lading.errors import errors_at
@@ -66,7 +67,7 @@ class LayoutFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(ResultText):
     """The result of `doctor`.
 
     Attributes:

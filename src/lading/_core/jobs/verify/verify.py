@@ -28,6 +28,7 @@ from lading._core.jobs.verify.keys import SharedKeys
 from lading._core.jobs.verify.shards import Depth, Findings, begin_verify, look_at
 from lading._core.jobs.verify.unlisted import unlisted_shards
 from lading._core.manifest.files import changed_manifests
+from lading._core.result_text import ResultText
 from lading._core.storage.stores import Stores, resolve
 from lading._core.units import count, format_bytes, parse_part, spread
 from lading.errors import LadingError, SidecarMismatch, UnknownFormat, UsageError
@@ -37,7 +38,7 @@ __all__ = ["VerifyResult", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyResult:
+class VerifyResult(ResultText):
     """The result of a verification.
 
     Attributes:
