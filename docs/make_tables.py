@@ -24,7 +24,7 @@ from lading.options import CliOption, InterleavedOptions, RowOptions, help_texts
 
 PAGES = [Path(__file__).parent / "cli.md", *sorted((Path(__file__).parent / "formats").glob("*.md"))]
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined] # a group has commands
-OUTPUT = ("--json", "--debug")
+OUTPUT = ("--json", "--quiet", "--debug")
 GROUPS = {"reading": READING, "choosing": CHOOSING, "writing": WRITING}
 UNNEEDED = {"--lists", "--on-bad-shard"}
 """Options of a group that `verify` and `salvage` do not take: they report bad shards by themselves."""

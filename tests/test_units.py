@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lading._core.units import parse_bytes, parse_peer_bytes, parse_sample
+from lading._core.units import format_seconds, parse_bytes, parse_peer_bytes, parse_sample
 from lading.errors import UsageError
 
 
@@ -42,3 +42,11 @@ def test_sizes_of_streaming(text: int | str, size: int) -> None:
 def test_samples(text: str, size: float) -> None:
     found = parse_sample(text)
     assert (found, type(found)) == (size, type(size))
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [(0.3, "0.3 seconds"), (119.4, "119 seconds"), (150, "2.5 minutes"), (7200, "2.0 hours"), (1e6, "11.6 days")],
+)
+def test_times_are_in_the_largest_unit_of_which_there_are_two(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text

@@ -13,7 +13,10 @@ from numbers import Integral
 
 from lading.errors import UsageError
 
-__all__ = ["count", "format_bytes", "parse_bytes", "parse_part", "parse_peer_bytes", "parse_sample", "spread"]
+__all__ = [
+    "count", "format_bytes", "format_seconds", "parse_bytes", "parse_part", "parse_peer_bytes", "parse_sample",
+    "spread",
+]  # fmt: skip
 
 _UNITS = ("b", "kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb")
 _UNIT = re.compile(r"(?:([kmgtpezy])i?)?b?")
@@ -106,3 +109,11 @@ def format_bytes(size: int) -> str:
         unit += 1
     digits = 0 if unit == 0 or abs(value) >= 100 else 1  # noqa: PLR2004 - 101 MB, but 9.5 MB
     return f"{value:,.{digits}f} {_UNITS[unit].upper()}"
+
+
+def format_seconds(seconds: float) -> str:
+    """A time for people, in the largest unit of which there are two: `"2.5 hours"`, `"0.3 seconds"`."""
+    for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.{0 if seconds >= 10 else 1}f} seconds"  # noqa: PLR2004 - 12 seconds, but 1.2 seconds

@@ -14,6 +14,7 @@ import pytest
 import lading
 from killed import Killer, killer
 from lading._core.jobs.convert.ranks import rank_of
+from lading._core.jobs.engine.progress import Progress
 from lading._core.storage.stores import Stores, resolve
 from lading.errors import DestinationExists, UsageError
 from lading.options import WriteOptions
@@ -41,7 +42,11 @@ def test_ranks_write_the_bytes_of_one_process_and_finish_says_who_is_missing(sou
     results = tmp_path / "results"
     with pytest.raises(UsageError, match="no ranks have written"):
         lading.finish(results / "out")
-    did = [lading.convert(source, results / "out", rank=rank, world_size=3, **_OPTIONS) for rank in (2, 0)]
+    told: list[Progress] = []
+    tell: dict[str, Any] = {"on_progress": told.append, **_OPTIONS}
+    did = [lading.convert(source, results / "out", rank=rank, world_size=3, **tell) for rank in (2, 0)]
+    assert {each.num_shards for each in told if not each.phase} == {1, 2}  # of its own shards
+    assert (told[-1].shards_done, told[-1].share) == (2, 1.0)
     assert [_ADVICE in each.unfinished for each in did] == [True, True]
     with pytest.raises(UsageError, match=r"tasks 1, 4.* 1 of world_size=3"):
         lading.finish(results / "out")

@@ -345,4 +345,4 @@ def test_tallies_are_of_finished_tasks(many: Path, tmp_path: Path) -> None:
     told: list[Progress] = []
     done = lading.convert(many, tmp_path / "out", format="parquet", shard_size="300kb", executor="threads",
                           on_progress=told.append)  # fmt: skip
-    assert told[-1] == Progress(done.source_shards, done.source_shards, done.samples, done.payload_bytes)
+    assert told[-1] == Progress(done.source_shards, done.source_shards, done.samples, done.payload_bytes, share=1.0)

@@ -54,14 +54,16 @@ def test_a_phase_before_the_work_has_its_own_label_and_speed() -> None:
         (20.0, Progress(3, 4, 30, 0, "looking for duplicates")),
         (22.0, Progress(0, 4, 10, 4096)),
         (24.0, Progress(1, 4, 20, 16384)),
+        (32.0, Progress(1, 4, 20, 16384, share=0.5)),
     ):
         now[0] = second
         said.append(f"{phases.label(done)}: {phases.text(done)}")
     assert said == [
         "looking for duplicates: 1/4 shards, 10 samples",
-        "looking for duplicates: 3/4 shards, 30 samples",
+        "looking for duplicates: 3/4 shards, 30 samples, 8.0 seconds left",
         "converting: 0/4 shards, 10 samples, 4.0 KB, 2.0 KB/s",
         "converting: 1/4 shards, 20 samples, 16.0 KB, 4.0 KB/s",
+        "converting: 1/4 shards, 20 samples, 16.0 KB, 1.3 KB/s, 10 seconds left",
     ]
 
 
@@ -156,7 +158,7 @@ def test_a_notebook_gets_a_bar_that_is_updated_and_goes_away() -> None:
         show(Progress(0, 4, 0, 0, "reading back"))
     shown = ["reading: 1/4 shards", "reading: 3/4 shards", "reading back: 0/4 shards", ""]
     assert [data["text/plain"] for data in drawn] == shown
-    assert "<progress value='1' max='4'>" in drawn[0]["text/html"]
+    assert "<progress value='0.2500'>" in drawn[0]["text/html"]
 
 
 _SLOW = """

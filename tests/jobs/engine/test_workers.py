@@ -94,7 +94,7 @@ def test_progress_is_the_sum_of_all_workers(many: dict[str, Path], tmp_path: Pat
     told: list[Progress] = []
     done = lading.convert(many["webdataset"], tmp_path / "out", format="parquet", shard_size="300kb", workers=2,
                           on_progress=told.append)  # fmt: skip
-    assert told[-1] == Progress(done.source_shards, done.source_shards, done.samples, done.payload_bytes)
+    assert told[-1] == Progress(done.source_shards, done.source_shards, done.samples, done.payload_bytes, share=1.0)
     assert done.source_shards > 3
     assert sorted(told, key=lambda p: p.samples) == told
 
@@ -115,7 +115,9 @@ def test_workers_for_little_are_begun_only_when_the_first_task_shows_their_worth
                           **options)  # fmt: skip
     assert contents(tmp_path / "out1") == contents(tmp_path / "out2")
     assert ledger[1].read_bytes() == ledger[2].read_bytes() != b""
-    assert watch.told[-1] == Progress(done.source_shards, done.source_shards, done.samples, done.payload_bytes)
+    assert watch.told[-1] == Progress(
+        done.source_shards, done.source_shards, done.samples, done.payload_bytes, share=1.0
+    )
     assert sorted(watch.told, key=lambda p: p.samples) == watch.told
     assert (watch.counts[0], max(watch.counts)) == (0, most)
 

@@ -72,7 +72,7 @@ def convert(
         write, steps, splits = writing(), choosing(), splitting()
         out.done = "" if write["dry_run"] or write.get("rank") is not None else f"{destination} is written."
         write["format"] = write.get("format") or format_of_name(destination)
-        with watching(out.err, "converting") as report, ExitStack() as held:
+        with watching(out, "converting") as report, ExitStack() as held:
             if splits:
                 dataset = held.enter_context(
                     open_chosen(sources, reading(), steps, on_error=write["on_error"], splits=True)

@@ -62,7 +62,7 @@ def diff(  # noqa: PLR0913 - one parameter an option: the signature is the comma
         for read in without if len(without) < len(sides) else ():
             del read["lists"]
         left, right = (open_chosen(source, read, choosing()) for source, read in sides)
-        with left, right, watching(out.err, "comparing") as report:
+        with left, right, watching(out, "comparing") as report:
             found = job.diff(left, right, any_order=any_order, max_differences=number, on_progress=report)
         out.status = 0 if found.equal else 1
         out.show(asdict(found), _text(one, other, found, any_order=any_order))

@@ -31,7 +31,7 @@ def digest(
     with Output(as_json=as_json, debug=debug) as out:
         from lading._core.jobs.verify import digest as job
 
-        with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "reading") as report:
+        with open_chosen(sources, reading(), choosing()) as dataset, watching(out, "reading") as report:
             found = job.dataset_digest(dataset, **sharing(), on_progress=report)
         rows = [("ordered", str(found.ordered)), ("unordered", found.unordered), ("samples", f"{found.count:,}")]
         out.show(found.to_json(), [facts(rows)])

@@ -47,7 +47,7 @@ def doctor(
     with Output(as_json=as_json, debug=debug) as out:
         from lading._core.jobs.verify import doctor as job
 
-        with watching(out.err, "checking") as report:
+        with watching(out, "checking") as report:
             found = job.doctor(one_or_many(sources), sample=sample, **reading(), on_progress=report)
         out.status = 0 if found.ok else 1
         out.show({"ok": found.ok, **asdict(found)}, _text(found))

@@ -41,7 +41,7 @@ def export(
     with Output(as_json=as_json, debug=debug, interrupted=left) as out:
         from lading._core.jobs.dataset.export import export as job
 
-        with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "exporting") as report:
+        with open_chosen(sources, reading(), choosing()) as dataset, watching(out, "exporting") as report:
             done = job(dataset, destination, overwrite=overwrite, on_progress=report)
         wrote = f"{visible(destination)}: {count(done.files, 'file')}, {format_bytes(done.size_bytes)}"
         rows = [("read", count(done.samples, "sample")), ("wrote", wrote), ("took", f"{done.seconds:.1f} s")]

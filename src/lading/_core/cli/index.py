@@ -32,7 +32,7 @@ def index(
         from lading._core.jobs.dataset import index as job
         from lading._core.jobs.engine.progress import Progress
 
-        with watching(out.err, "indexing") as report:
+        with watching(out, "indexing") as report:
             found = job.index(
                 one_or_many(sources),
                 on_progress=lambda done, shards: report(Progress(done, shards, 0, 0)),

@@ -58,13 +58,13 @@ def info(
             found_of = {}
             for split in error.splits:
                 chosen = open_chosen(sources, {**read, "split": split}, rows)
-                with chosen, watching(out.err, split) as report:
+                with chosen, watching(out, split) as report:
                     found_of[split] = job.info(chosen, on_progress=report)
             out.status = int(any(map(fails, found_of.values())))
             values = {split: _value(found) for split, found in found_of.items()}
             out.show({"splits": values}, _splits(sources[0], read.get("config"), found_of))
             return
-        with dataset, watching(out.err, "looking") as report:
+        with dataset, watching(out, "looking") as report:
             found = job.info(dataset, on_progress=report)
         out.status = int(fails(found))
         out.show(_value(found), _text(sources, found))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
-from functools import cache
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, wraps
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -12,8 +13,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from lading._core.cli.options import CHOOSING, TYPED, flag_aliases
-from lading._core.cli.output import MISUSE, command_line, prepare_streams
+from lading._core.cli.options import CHOOSING, TYPED, Quiet, flag_aliases
+from lading._core.cli.output import MISUSE, command_line, prepare_streams, quiet
 from lading._core.cli.plain_values import with_plain_values
 
 __all__ = ["app", "run"]
@@ -140,8 +141,26 @@ def _command(name: str) -> Any:
 
     alone = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False, add_completion=False)
     settings = {"token_normalize_func": shown, "help_option_names": ["--help", "-h"]}
-    alone.command(cls=_Verb, context_settings=settings)(verb)
+    alone.command(cls=_Verb, context_settings=settings)(_with_quiet(verb))
     return get_command(alone)
+
+
+def _with_quiet(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return a verb with the option `--quiet` behind its own options."""
+
+    @wraps(verb)
+    def run(**given: Any) -> None:
+        token = quiet.set(given.pop("quiet"))
+        try:
+            verb(**given)
+        finally:
+            quiet.reset(token)
+
+    signature = inspect.signature(verb, eval_str=True)
+    own = [each.replace(kind=each.KEYWORD_ONLY) for each in signature.parameters.values()]
+    more = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Quiet)
+    run.__signature__ = signature.replace(parameters=[*own, more])  # type: ignore[attr-defined] # as of `takes`
+    return run
 
 
 def _print_version(wanted: bool) -> None:

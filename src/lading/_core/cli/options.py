@@ -47,6 +47,7 @@ __all__ = [
     "FormatFlags",
     "Json",
     "OptionGroup",
+    "Quiet",
     "Sources",
     "StepGroup",
     "Steps",
@@ -70,6 +71,17 @@ Sources = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Print the traceback of an error.")]
+
+Quiet = Annotated[
+    bool | None,
+    typer.Option(
+        "--quiet/--no-quiet",
+        "-q",
+        metavar="",
+        show_default=False,
+        help="Print no progress and no notes; warnings, errors and results stay. --json is quiet, unless --no-quiet.",
+    ),
+]
 
 Values: TypeAlias = Callable[..., dict[str, Any]]
 """Returns the values of a group of options, by the names of Python's arguments; see `takes`."""

@@ -19,6 +19,7 @@ import sys
 import traceback
 import warnings
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -34,11 +35,14 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-__all__ = ["FAILED", "Output", "command_line", "error_lines", "finding_text", "json_text", "prepare_streams"]
+__all__ = ["FAILED", "Output", "command_line", "error_lines", "finding_text", "json_text", "prepare_streams", "quiet"]
 
 FAILED = 3
 _STANDARD_OUTPUT = "standard output"
 _SALVAGE = "'lading salvage SRC DST' saves the intact samples."
+quiet: ContextVar[bool | None] = ContextVar("quiet", default=None)
+"""Whether `--quiet` or `--no-quiet` is given; `_core.cli.main` gives them to all verbs."""
+
 _OURS = (typer.Exit, typer.Abort, typer.BadParameter, SystemExit, GeneratorExit)
 MISUSE: Any = typer.BadParameter.__base__
 """Errors of the command line; typer has no public name for their class."""
@@ -55,12 +59,15 @@ class Output:
 
     Attributes:
         done: advice if the job is done and its results cannot be printed.
+        quiet: print no progress and no notes; by default with JSON.
         status: the exit status, unless an error occurs.
     """
 
     def __init__(self, *, as_json: bool, debug: bool, interrupted: str = "", done: str = "") -> None:
         self.as_json, self.status = as_json, 0
         self._debug, self._interrupted, self.done = debug, interrupted, done
+        asked = quiet.get()
+        self.quiet = as_json if asked is None else asked
         self._warnings = warnings.catch_warnings()
         self._warned: set[str] = set()
 
@@ -87,6 +94,11 @@ class Output:
                 sys.stdout.write(json_text(value, indent=indent) + "\n")
             return
         self.print(text)
+
+    def note(self, text: str) -> None:
+        """Print what is good to know on standard error, unless it is to be quiet."""
+        if not self.quiet:
+            self.err.print(text, style="dim")
 
     def print(self, text: Iterable[RenderableType]) -> None:
         """Print text for people, unless `--json` is given. Renderables with `no_wrap` stay on one line."""

@@ -13,7 +13,7 @@ from lading._core.cli.output import Output
 from lading._core.cli.progress import watching
 from lading._core.cli.source import open_chosen
 from lading._core.cli.text import count, facts
-from lading._core.units import format_bytes
+from lading._core.units import format_bytes, format_seconds
 from lading.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def plan(  # noqa: PLR0913 - one argument an option
 
         kinds: dict[str, Any] = {"auto": True, "none": False}
         kind = kinds.get(shuffle.value, shuffle.value)
-        with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "looking"):
+        with open_chosen(sources, reading(), choosing()) as dataset, watching(out, "looking"):
             if lanes is not None:
                 found = resolved(kind, opened(dataset).layout)
                 if found.kind != "block":
@@ -130,7 +130,7 @@ def _show_job(
     if not writing.get("format"):
         raise UsageError("a job is planned for a format", found="--job without --to", advice="Add --to parquet.")
     writing = {"write_options": writing.pop("options", None), **writing}
-    with open_chosen(sources, reading, choosing) as dataset, watching(out.err, "looking"):
+    with open_chosen(sources, reading, choosing) as dataset, watching(out, "looking"):
         made = plan_job(dataset, **writing, **asked)
     out.show(made.to_dict(), _job_text(made))
 
@@ -144,11 +144,11 @@ def _job_text(made: Estimate) -> Iterator[RenderableType]:
         ("source", f"{count(made.source_shards, 'shard')} of {made.source_format}, {format_bytes(made.source_bytes)}"),
         ("tasks", f"{made.tasks:,}, of {format_bytes(made.task_bytes)} at most"),
         ("writes", f"{count(made.shards, 'shard')} of {made.format}, about {format_bytes(made.size_bytes)}"),
-        ("takes", f"{_duration(made.seconds)} with {count(made.workers, 'worker')} {speed}"),
+        ("takes", f"{format_seconds(made.seconds)} with {count(made.workers, 'worker')} {speed}"),
         ("memory", f"{format_bytes(made.memory_bytes)} a process, at most"),
         *_kept_row(made),
         ("on a store", f"{made.puts:,} requests that write, {made.copies:,} that copy"),
-        ("if it dies", f"--resume does {_duration(made.redone_seconds)} of each worker's work again, at most"),
+        ("if it dies", f"--resume does {format_seconds(made.redone_seconds)} of each worker's work again, at most"),
     ]
     yield facts((name, Text(value)) for name, value in rows)
 
@@ -159,14 +159,6 @@ def _kept_row(made: Estimate) -> list[tuple[str, str]]:
         return []
     size = "an unknown size" if made.spool_bytes is None else f"about {format_bytes(made.spool_bytes)}"
     return [("functions", f"{size} of results are kept until the job ends (--temp-dir)")]
-
-
-def _duration(seconds: float) -> str:
-    """Return a time in the largest unit of which there are two."""
-    for size, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.1f} {unit}"
-    return f"{seconds:.1f} seconds"
 
 
 def _text(made: Plan) -> Iterator[RenderableType]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from lading._core.cli.signals import lost
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from lading._core.cli.output import Output
     from lading._core.jobs.engine.progress import Progress
 
 __all__ = ["LineProgress", "watching"]
 
-_LINE_EVERY_S = 5.0
+_LINE_EVERY_S, _TIME = 5.0, "%Y-%m-%d %H:%M:%S"
 
 
 class LineProgress:
@@ -29,10 +30,17 @@ class LineProgress:
         label: name of the work.
         write: called with a line.
         clock: returns seconds; never goes back.
+        now: returns the time of day.
     """
 
-    def __init__(self, label: str, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
-        self._phases, self._write, self._clock = Phases(label, clock), write, clock
+    def __init__(
+        self,
+        label: str,
+        write: Callable[[str], object],
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], time.struct_time] = time.localtime,
+    ) -> None:
+        self._phases, self._write, self._clock, self._now = Phases(label, clock), write, clock, now
         self._written = clock()
 
     def __call__(self, done: Progress) -> None:
@@ -40,7 +48,7 @@ class LineProgress:
         now, said = self._clock(), self._phases.label(done)
         if now - self._written >= _LINE_EVERY_S:
             self._written = now
-            self._write(f"{said}: {self._phases.text(done)}")
+            self._write(f"{time.strftime(_TIME, self._now())} {said}: {self._phases.text(done)}")
 
 
 def _write_line(line: str) -> None:
@@ -53,14 +61,14 @@ def _write_line(line: str) -> None:
 
 
 @contextmanager
-def watching(console: Console, label: str) -> Iterator[Callable[[Progress], None]]:
+def watching(out: Output, label: str) -> Iterator[Callable[[Progress], None]]:
     """Return a function that a job calls after every batch. It shows progress, and raises a pending interrupt.
 
     Args:
-        console: standard error.
+        out: of the command; if it is quiet, nothing is shown.
         label: name of the work, one word.
     """
-    with _showing(console, label) as show:
+    with nullcontext(_nothing) if out.quiet else _showing(out.err, label) as show:
 
         def both(done: Progress) -> None:
             if (interrupt := lost()) is not None:
@@ -68,6 +76,10 @@ def watching(console: Console, label: str) -> Iterator[Callable[[Progress], None
             show(done)
 
         yield both
+
+
+def _nothing(_: Progress) -> None:
+    """Show nothing."""
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def repair(
     with Output(as_json=as_json, debug=debug, interrupted=f"{folder} is as before") as out:
         from lading._core.jobs.salvage import repair as job
 
-        with watching(out.err, "repairing") as report:
+        with watching(out, "repairing") as report:
             found = job.repair(
                 folder, from_copy=from_copy, dry_run=dry_run, on_progress=report, **sharing(), **reading()
             )

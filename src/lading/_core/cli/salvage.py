@@ -58,7 +58,7 @@ def salvage(
         if read.pop("schema_overrides", None):
             raise UsageError("a salvage keeps columns as they are", found="--type", advice="Convert what was saved.")
         renamed = {"format": "source_format", "options": "source_options"}
-        with watching(out.err, "salvaging") as report:
+        with watching(out, "salvaging") as report:
             saved = job.salvage(
                 one_or_many(sources), destination, on_progress=report,
                 **{renamed.get(name, name): value for name, value in read.items()}, **writing(), **sharing(),

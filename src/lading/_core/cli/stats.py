@@ -40,7 +40,7 @@ def stats(
         from lading._core.jobs.stats import stats as job
         from lading._core.jobs.stats.text import as_text
 
-        with open_chosen(sources, reading(), choosing()) as dataset, watching(out.err, "reading") as report:
+        with open_chosen(sources, reading(), choosing()) as dataset, watching(out, "reading") as report:
             found = job.dataset_stats(dataset, top=top, **sharing(), on_progress=report)
         width = out.out.width if not as_json else 0
         lines = () if as_json else as_text(found, width).splitlines()

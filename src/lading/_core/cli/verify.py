@@ -65,9 +65,9 @@ def verify(  # noqa: PLR0913 - one argument an option
         from lading._core.jobs.verify import verify as job
 
         def tell(shards: int, size_bytes: int) -> None:
-            out.err.print(f"reads {format_bytes(size_bytes)} in {count(shards, 'remote shard')}", style="dim")
+            out.note(f"reads {format_bytes(size_bytes)} in {count(shards, 'remote shard')}")
 
-        with watching(out.err, "verifying") as report:
+        with watching(out, "verifying") as report:
             found = job.verify(
                 one_or_many(sources),
                 quick=quick,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -170,11 +171,11 @@ class Converter:
         # If rows between two samples of one id were dropped, the two would become one.
         apart = any(step.most_samples is None for step in spec.steps)
         parts = spans or [None] * len(shards)
-        sizes = self._sizes_of(shards, parts)
+        sizes, before = self._sizes_of(shards, parts), self.tally.source_bytes
+        ends = [*accumulate(sizes, initial=0)]
         for at, (number, span) in enumerate(zip(shards, parts, strict=True)):
             if self.transform.is_done():
                 return
-            share = _share_of(sizes, at)
             found = scan_shard(
                 self._dataset, number, scan,
                 by_index=self._dataset.manifest is not None,  # a tar of others may hold members to be reported
@@ -186,11 +187,12 @@ class Converter:
             for batch in found:
                 if schema is not None and schemas.whole:
                     refuse_unknown(batch.schema, schema, self._dataset.path(number))
-                read = share(batch)
+                read = ends[at] + int(sizes[at] * min(batch.source_share or 0.0, 1.0)) if sizes else 0
                 for part in split_duplicate_ids(batch) if apart else [batch]:
                     with part.naming_files():
                         aligned = part if schema is None else part.aligned(schema)
-                    aligned.knowing(source_share=read)
+                    aligned.knowing(source_share=read / ends[-1] if ends[-1] else None)
+                    self.tally.source_bytes = before + read
                     if not spec.steps:
                         self._count(aligned)
                     self.tally.samples_read += part.num_samples
@@ -200,6 +202,7 @@ class Converter:
                 if self.transform.is_done():
                     break
             self.tally.shards += span is None or span.is_last
+            self.tally.source_bytes = before + (ends[at + 1] if sizes else 0)
             self._on_batch()
 
     def _sizes_of(self, shards: range, spans: Sequence[Span | None]) -> Sequence[int]:
@@ -354,15 +357,6 @@ class Converter:
         placed = None if numbers is None else numbers[first : first + batch.num_rows]
         for outcome in failed_rows(self._spec.write.on_error, batch, errors, placed):
             self.losses.add(outcome)
-
-
-def _share_of(sizes: Sequence[int], at: int) -> Callable[[Batch], float | None]:
-    """A function that is called with each batch of a shard: what share of all shards is read behind it."""
-    total = sum(sizes)
-    if not total:
-        return lambda _: None
-    before, size = sum(sizes[:at]), sizes[at]
-    return lambda batch: (before + size * min(batch.source_share or 0.0, 1.0)) / total
 
 
 def bounded_options(fmt: AnyFormat, options: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
+from math import ceil
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
@@ -91,6 +92,7 @@ class Run:
         self.tally, self.losses = self._converter.tally, self._converter.losses
         self._on_tally: Callable[[], None] = lambda: None
         self._failures = Failures(self.spec.write.max_failures)
+        self._mine = self._tasks
 
     @property
     def unmatched(self) -> Counter[str]:
@@ -125,7 +127,7 @@ class Run:
         """Do the tasks of a rank that the journal lacks, in a folder; `take` gets the answers of all its tasks."""
         assert self._journal is not None, "ranks share it"
         place = _TaskPlace(self._journal, folder, self._store)
-        mine = [task for task in self._tasks if task.number % ranks == rank]
+        self._mine = mine = [task for task in self._tasks if task.number % ranks == rank]
         self._by_attempts(mine, place, pool, lambda _, answer: take(answer))
 
     def _refuse_absent_fields(self) -> None:
@@ -250,11 +252,25 @@ class Run:
 
     def _report_progress(self) -> None:
         if self._on_progress is not None:
-            done, total = self.tally, len(self._dataset.listing)
-            shards = done.shards
-            if self._spooled_order is not None:  # shards are not written one by one
-                shards = total * done.samples_read // max(self._spooled_order.count, done.samples_read, 1)
-            self._on_progress(Progress(shards, total, done.samples_read, done.payload_bytes))
+            done, (shards, size) = self.tally, self._whole
+            share = (done.source_bytes if self._spooled_order is None else done.samples_read) / size if size else None
+            finished = done.shards if self._spooled_order is None else int(shards * (share or 0))
+            self._on_progress(Progress(finished, shards, done.samples_read, done.payload_bytes, share=share))
+
+    @cached_property
+    def _whole(self) -> tuple[int, int]:
+        """Number of shards that the tasks of this process and its workers read, and their bytes.
+
+        In a new order shards are not written one by one: it is their part of all shards, and their samples.
+        """
+        if self._spooled_order is not None:
+            samples = sum(task.stop - task.first for task in self._mine)
+            return ceil(len(self._dataset.listing) * samples / max(self._spooled_order.count, 1)), samples
+        ends = [
+            sum(span is None or span.is_last for span in task.spans) if task.spans else task.stop - task.first
+            for task in self._mine
+        ]
+        return sum(ends), sum(task.source_bytes for task in self._mine)
 
 
 @dataclass(frozen=True, slots=True)

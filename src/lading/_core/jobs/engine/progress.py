@@ -27,6 +27,7 @@ class Tally:
         rows: rows; items, for interleaved data.
         payload_bytes: bytes of values.
         samples_read: samples that were read, also those that steps left out.
+        source_bytes: bytes of the source that were read, as far as they are known.
     """
 
     shards: int = 0
@@ -34,10 +35,11 @@ class Tally:
     rows: int = 0
     payload_bytes: int = 0
     samples_read: int = 0
+    source_bytes: int = 0
 
     def as_list(self) -> list[int]:
         """Return the counts in the order of the constructor."""
-        return [self.shards, self.samples, self.rows, self.payload_bytes, self.samples_read]
+        return [self.shards, self.samples, self.rows, self.payload_bytes, self.samples_read, self.source_bytes]
 
     def add(self, other: Tally) -> None:
         """Add the counts of another process."""
@@ -46,6 +48,7 @@ class Tally:
         self.rows += other.rows
         self.payload_bytes += other.payload_bytes
         self.samples_read += other.samples_read
+        self.source_bytes += other.source_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class Progress:
         payload_bytes: payload so far, without that of samples that steps left out.
         phase: what the job does before its own work, such as `looking for duplicates`; the counts are of this phase.
             Empty during its own work.
+        share: the part of the work that is done, from 0 to 1; by default that of the shards.
     """
 
     shards_done: int
@@ -66,6 +70,14 @@ class Progress:
     samples: int
     payload_bytes: int
     phase: str = ""
+    share: float | None = None
+
+    @property
+    def done_share(self) -> float | None:
+        """The part of the work that is done; None if nothing tells it."""
+        if self.share is None and self.num_shards > 1:
+            return self.shards_done / self.num_shards
+        return self.share
 
 
 OnProgress: TypeAlias = Callable[[Progress], None]

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lading._core.jobs.engine.progress import OnProgress, Progress
-from lading._core.units import count, format_bytes
+from lading._core.units import count, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,6 +20,8 @@ __all__ = ["Phases", "Screen", "notebook_screen", "progress_text", "shown_progre
 _AFTER_S = 2.0
 _BAR_WIDTH = 32
 _EVERY_S = 0.25
+_ESTIMATED_S = 4.0
+"""The time of what is done, below which it does not tell the time of the rest."""
 
 Screen: TypeAlias = Callable[[str], AbstractContextManager[OnProgress]]
 """Begins a bar with a label; it is gone at the end."""
@@ -38,7 +40,7 @@ def progress_text(done: Progress, seconds: float) -> str:
 
 
 class Phases:
-    """Says what a job does, and for how long: its own work, or a phase before that.
+    """Says what a job does, how far it is, and how long it will take: its own work, or a phase before that.
 
     Args:
         label: name of its own work, one word.
@@ -48,17 +50,28 @@ class Phases:
     def __init__(self, label: str, clock: Callable[[], float]) -> None:
         self._label, self._clock, self._phase = label, clock, ""
         self._began = self._last = clock()
+        self._first: tuple[float, float] | None = None  # when a part of the work was known to be done, and which
 
     def label(self, done: Progress) -> str:
         """Return what the job does. The seconds of a new phase count from the last call."""
         if done.phase != self._phase:
-            self._phase, self._began = done.phase, self._last
+            self._phase, self._began, self._first = done.phase, self._last, None
         self._last = self._clock()
+        if self._first is None and done.done_share is not None:
+            self._first = self._last, done.done_share
         return done.phase or self._label
 
     def text(self, done: Progress) -> str:
-        """Return the progress of the phase as text, with its speed; called after `label`."""
-        return progress_text(done, self._last - self._began)
+        """Return the progress of the phase as text, with its speed and the time that is left; called after `label`."""
+        told, left_s = progress_text(done, self._last - self._began), self._left_s(done.done_share)
+        return told if left_s is None else f"{told}, {format_seconds(left_s)} left"
+
+    def _left_s(self, share: float | None) -> float | None:
+        """The seconds that the rest will take, by the time since the first report: a job may go on in the middle."""
+        if share is None or share >= 1 or self._first is None:
+            return None
+        took_s, done = self._last - self._first[0], share - self._first[1]
+        return took_s * (1 - share) / done if took_s >= _ESTIMATED_S and done > 0 else None
 
 
 _running = 0
@@ -153,8 +166,9 @@ def terminal_screen(console: Console) -> Screen:
             task, phases = bars.add_task(label, total=None, text=""), Phases(label, time.monotonic)
 
             def show(done: Progress) -> None:
-                said, total = phases.label(done), done.num_shards if done.num_shards > 1 else None
-                bars.update(task, description=said, total=total, completed=done.shards_done, text=phases.text(done))
+                said, share = phases.label(done), done.done_share
+                total = None if share is None else 1.0
+                bars.update(task, description=said, total=total, completed=share or 0.0, text=phases.text(done))
 
             yield show
 
@@ -196,5 +210,5 @@ def notebook_screen(display: Callable[..., Any], clock: Callable[[], float] = ti
 
 
 def _as_html(text: str, done: Progress) -> dict[str, str]:
-    part = f" value='{done.shards_done}' max='{done.num_shards}'" if done.num_shards > 1 else ""
+    part = "" if done.done_share is None else f" value='{done.done_share:.4f}'"
     return {"text/plain": text, "text/html": f"<div><progress{part}></progress> {text}</div>"}
