@@ -50,7 +50,7 @@ class ChosenAccess:
         [number] = numbers_at(self._chosen.numbers, np.array([as_int(index)]))
         return self._of_source(int(number))
 
-    def samples(self, indices: Sequence[int] | NDArray[np.int64]) -> list[dict[str, Any]]:
+    def samples(self, indices: int | Sequence[int] | NDArray[np.int64]) -> list[dict[str, Any]]:
         """Samples by number, each as `sample` gives it. Raises IndexError."""
         numbers = numbers_at(self._chosen.numbers, ordinals(indices))
         if self._as_they_are:
@@ -71,7 +71,11 @@ class ChosenAccess:
         return sample
 
     def take(
-        self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None, *, views: bool = False
+        self,
+        indices: int | Sequence[int] | NDArray[np.int64],
+        columns: Sequence[str] | None = None,
+        *,
+        views: bool = False,
     ) -> pa.Table:
         """Rows of samples by number; see `Dataset.take`."""
         refuse_no_columns(columns)

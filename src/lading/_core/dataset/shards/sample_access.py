@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from operator import index as as_int
 from typing import Any
 
@@ -205,7 +205,7 @@ def ordinals(indices: int | Sequence[int] | NDArray[np.int64]) -> NDArray[np.int
         if indices < 0:
             raise UsageError("a number of samples is 0 or more", found=str(indices))
         return np.arange(indices, dtype=np.int64)
-    if not hasattr(indices, "__len__"):
+    if not isinstance(indices, Sized):
         raise UsageError("not numbers of samples", expected="such as [5, 1, 3], or 3 for the first three",
                          found=repr(indices)[:80])  # fmt: skip
     wanted = np.asarray(indices) if len(indices) else np.zeros(0, np.int64)
