@@ -153,7 +153,7 @@ def test_info_counts_what_is_there(place: Path) -> None:
     assert told["modalities"] == {"metadata": 13, "text": texts, "image": images}
     assert told["rows"] == 13 + texts + images
     assert told["size_bytes"] == sum(p.stat().st_size for p in (place / "docs").iterdir())
-    assert {"name": "title", "type": "string", "feature": "Text"} in told["columns"]
+    assert {"name": "title", "type": "string", "kind": "text"} in told["columns"]
 
 
 def test_info_for_people_has_the_same_numbers(place: Path) -> None:
@@ -247,7 +247,7 @@ def test_head_looks_for_a_column_in_every_shard(place: Path) -> None:
     write_tar(place / "b.tar", {"2.cls": b"1"})
     pq.write_table(pa.table({"a": [None, 1], "b": [1, 2]}), place / "c.parquet")
     keyed = [{"__key__": "0"}, {"__key__": "1"}, {"__key__": "2", "cls": 1}]
-    for source, column, found in (("[ab].tar", "cls", keyed), ("c.parquet", "a", [{}, {"a": 1}])):
+    for source, column, found in (("[ab].tar", "cls", keyed), ("c.parquet", "a", [{"a": None}, {"a": 1}])):
         shown = run("head", source, "--columns", column, "--json").stdout.splitlines()
         assert [json.loads(line) for line in shown] == found
     error = run_json("head", "[ab].tar", "--columns", "png", status=2)
@@ -410,8 +410,9 @@ def test_values_of_every_kind_have_a_line(place: Path) -> None:
     assert lines == [
         ["flag", "bool", "true"],
         ["time", "timestamp[us,", "tz=UTC]", "2024-01-02", "00:00:00+00:00"],
-        ["numbers", "sequence", "[1.5,", "null]"],
+        ["numbers", "list<double>", "[1.5,", "null]"],
         ["pair", "struct", '{"x":', "1,", '"bytes":', '{"bytes":', "1}}"],
+        ["nothing", "text", "null"],
     ]
     [line] = run("head", "a.parquet", "--json").stdout.splitlines()
     assert json.loads(line)["time"] == "2024-01-02 00:00:00+00:00"

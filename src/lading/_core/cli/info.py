@@ -71,7 +71,7 @@ def info(
 
 
 def _value(found: Info) -> dict[str, Any]:
-    named = [dict(zip(("name", "type", "feature"), column, strict=True)) for column in found.columns]
+    named = [dict(zip(("name", "type", "kind"), column, strict=True)) for column in found.columns]
     return {**asdict(found), "columns": named}
 
 
@@ -123,10 +123,10 @@ def _text(sources: Sequence[str], found: Info) -> Iterator[RenderableType]:
     yield ""
     of_first = f" (first shard of {found.shards:,})" if found.schema_is_partial else ""
     yield columns(
-        (count(len(found.columns), "column") + of_first, "type", "holds"),
+        (count(len(found.columns), "column") + of_first, "type", "stored as"),
         [
-            (Text(visible(name), "cyan"), Text(_type(kind)), Text(_holds(feature), "dim"))
-            for name, kind, feature in found.columns
+            (Text(visible(name), "cyan"), Text(visible(kind)), Text(_stored(stored, kind), "dim"))
+            for name, stored, kind in found.columns
         ],
     )
 
@@ -136,10 +136,6 @@ def _samples(found: Info) -> str:
     return f"{found.samples:,}{bad}"
 
 
-def _type(kind: str) -> str:
-    return "reference" if kind.startswith("extension<lading.ref") else visible(kind)
-
-
-def _holds(feature: str) -> str:
-    """Return what a feature adds to the type: nothing for plain values."""
-    return "" if feature == "Value" else feature.lower()
+def _stored(stored: str, kind: str) -> str:
+    """Return the Arrow type of a column; nothing for bytes of files, and where the name of the type is the same."""
+    return "" if stored.startswith("extension<lading.ref") or stored == kind else visible(stored)

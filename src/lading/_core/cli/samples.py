@@ -14,7 +14,7 @@ from lading._core.cli.text import Excerpt, count, visible, whole_lines
 from lading._core.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from rich.console import RenderableType
@@ -29,6 +29,7 @@ _BATCH_BYTES = 64 << 20
 _SHORT_ITEMS = 24
 _PREVIEW_BYTES = 16
 _NAME_WIDTH = 24
+_KIND_CHARS = 16
 _LONG_CHARS = 1000
 _MOST_LEAVES = 10_000
 _MOST_LEVELS = 100
@@ -40,10 +41,11 @@ class Shown:
 
     Attributes:
         name: of its field.
-        kind: what it is: image, text, json, array, bytes, int64 …
-        value: as `ds[i]` gives it; the stored bytes where they are not what the feature says.
+        kind: what it is: image, text, json, array, bytes, label, int64 …
+        value: as `ds[i]` gives it; the stored bytes where they are not what the feature says; None for a null.
         size_bytes: of its stored form; None for plain values.
         problem: why the value could not be read.
+        label: name of the number of a label.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Shown:
     value: Any
     size_bytes: int | None = None
     problem: str | None = None
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class ShownSample:
     Attributes:
         number: its place in the dataset.
         key: what it is called; None if it has no name.
-        fields: its own values; nulls are left out.
+        fields: its own values.
         items: of an interleaved sample, in order: the values of each; None for a plain one.
     """
 
@@ -78,9 +81,11 @@ def read_samples(dataset: Dataset, number: int, start: int = 0) -> Iterator[Show
         number: samples, at most.
         start: the first one.
     """
+    from lading._core.dataset.opened import opened
+    from lading._core.dataset.values.python_values import absent_where_null
     from lading._core.features.row_layout import row_layout
 
-    layout = row_layout(dataset.view)
+    layout, shards = row_layout(dataset.view), opened(dataset).shards
     number = min(number, sys.maxsize)
     if start:
         last = min(start + number, len(dataset))
@@ -89,7 +94,8 @@ def read_samples(dataset: Dataset, number: int, start: int = 0) -> Iterator[Show
         batches = dataset.batches(max_rows=max(number, 1), max_bytes=_BATCH_BYTES, on_error="warn")
     one_by_one = (rows for batch in batches for rows in _samples_of(batch, layout))
     for place, rows in enumerate(islice(one_by_one, number), start):
-        yield _document(place, rows) if layout.has_items else _plain_sample(place, rows)
+        absent = absent_where_null(shards, rows)
+        yield _document(place, rows) if layout.has_items else _plain_sample(place, rows, absent)
 
 
 def _samples_of(batch: pa.RecordBatch | pa.Table, layout: RowLayout) -> Iterator[pa.RecordBatch | pa.Table]:
@@ -97,8 +103,8 @@ def _samples_of(batch: pa.RecordBatch | pa.Table, layout: RowLayout) -> Iterator
         yield batch.slice(first, last - first)
 
 
-def _plain_sample(number: int, rows: pa.RecordBatch | pa.Table) -> ShownSample:
-    [values] = _values(rows)
+def _plain_sample(number: int, rows: pa.RecordBatch | pa.Table, absent: Collection[str]) -> ShownSample:
+    [values] = _values(rows, absent)
     key = next((shown.value for shown in values if shown.name == "__key__"), None)
     return ShownSample(number, None if key is None else str(key), [s for s in values if s.name != "__key__"])
 
@@ -107,7 +113,7 @@ def _document(number: int, rows: pa.RecordBatch | pa.Table) -> ShownSample:
     own: list[Shown] = []
     items = []
     key = None
-    for values in _values(rows):
+    for values in _values(rows, rows.schema.names):
         found = {shown.name: shown.value for shown in values}
         key = found.get("sample_id")
         if found.get("modality") == "metadata":
@@ -121,11 +127,15 @@ _BOOKKEEPING = ("sample_id", "position", "modality", "content_type", "source_ref
 """Columns of an item that say what it is and where it came from, not what it holds."""
 
 
-def _values(rows: pa.RecordBatch | pa.Table) -> list[list[Shown]]:
-    """The values of each row that are not null."""
+def _values(rows: pa.RecordBatch | pa.Table, absent: Collection[str]) -> list[list[Shown]]:
+    """The values of each row, without the nulls of columns that are absent where they are null."""
     described = [(field.name, *_column(rows.column(i), field)) for i, field in enumerate(rows.schema)]
     return [
-        [_shown(name, feature, stored[i]) for name, feature, stored in described if stored[i] is not None]
+        [
+            _shown(name, feature, stored[i])
+            for name, feature, stored in described
+            if stored[i] is not None or name not in absent
+        ]
         for i in range(rows.num_rows)
     ]
 
@@ -143,17 +153,17 @@ def _shown(name: str, feature: Any, stored: Any) -> Shown:
 
     size = len(stored.encode("utf-8", "surrogatepass")) if isinstance(stored, str) else None
     size = len(stored) if isinstance(stored, (bytes, memoryview)) else size
-    kind = type(feature).__name__.lower()
+    kind = feature.kind
     try:
         value = decode(feature, stored)
     except DataError as error:
         return Shown(name, kind, stored, size, str(error))
-    if kind == "value":
-        kind = feature.dtype
+    if feature.is_value:
         size = None if kind.startswith(_TIMES) else size  # a text in its place is not what is stored
     if size is None and isinstance(value, bytes):
         size = len(value)
-    return Shown(name, kind, value, size)
+    is_named = feature.labels is not None and value is not None and 0 <= value < len(feature.labels)
+    return Shown(name, kind, value, size, label=feature.labels[value] if is_named else None)
 
 
 _TIMES = ("timestamp", "time", "date", "duration")
@@ -245,7 +255,7 @@ def _table(rows: Iterable[_Row], wide: tuple[int, int], *, full: bool) -> Render
 
 
 def _field_row(shown: Shown, *, full: bool, pictures: str | None = None) -> _Row:
-    kind = shown.kind.partition("<")[0]
+    kind = shown.kind if len(shown.kind) <= _KIND_CHARS else shown.kind.partition("<")[0]
     return _Row(shown.name, kind, [_told(shown, full=full)], _size(shown), _picture(shown, pictures))
 
 
@@ -268,6 +278,10 @@ def _is_image(data: bytes) -> bool:
 
 def _told(shown: Shown, *, full: bool) -> tuple[str, str]:
     """What a value holds, and its style."""
+    if shown.label is not None:
+        return f"{shown.label} ({shown.value})", ""
+    if shown.value is None:
+        return "null", "dim"
     return (_content(shown, full=full), "") if shown.problem is None else (shown.problem, "red")
 
 

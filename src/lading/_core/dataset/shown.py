@@ -271,7 +271,7 @@ def _columns(shards: Shards, chosen: ChosenSamples | None) -> list[tuple[str, st
         fields = list(islice(_fields(shards, chosen), _MOST_SHOWN + 1))
     except LadingError as error:
         return [("…", f"unknown: {error.message}")]
-    told = [(field.name, _kind(field)) for field in fields[:_MOST_SHOWN]]
+    told = [(field.name, feature_of(field).kind) for field in fields[:_MOST_SHOWN]]
     return [*told, ("…", "")] if len(fields) > _MOST_SHOWN else told
 
 
@@ -299,11 +299,3 @@ def _fields(shards: Shards, chosen: ChosenSamples | None) -> Iterator[pa.Field]:
         batches = (batch for number in numbers for batch in shard_batches(shards, number, scan))
     first = next(batches, None)
     yield from first.schema if first is not None else ()
-
-
-def _kind(field: pa.Field) -> str:
-    """The logical type of a column: image, json, text … or its Arrow type."""
-    kind = type(feature_of(field)).__name__.lower()
-    if kind != "value":
-        return kind
-    return "bytes" if is_ref(field.type) else str(field.type)

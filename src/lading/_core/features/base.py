@@ -41,6 +41,11 @@ class Feature:
     """Whether encoding a value takes long: then threads pay off."""
 
     @property
+    def kind(self) -> str:
+        """Return the name of the type that users see, such as `image`, `text`, `label`, `int64`, `list<text>`."""
+        return type(self).__name__.lower()
+
+    @property
     def is_media(self) -> bool:
         """Return whether values are encoded images, audio or video."""
         return self.medium is not None

@@ -519,6 +519,11 @@ class ClassLabel(_Scalar):
     numbers: Mapping[str, int] = attribute(init=False, repr=False, compare=False, hash=False)
 
     @property
+    def kind(self) -> str:
+        """Return the name of the type that users see."""
+        return "label"
+
+    @property
     def unchanged(self) -> frozenset[type]:
         """Return the types of Python values that are stored unchanged."""
         return _NUMBERED
@@ -624,6 +629,11 @@ class Value(_Scalar):
             arrow_type(self.dtype)
 
     @property
+    def kind(self) -> str:
+        """Return the name of the type that users see."""
+        return self.type_name
+
+    @property
     def type_name(self) -> str:
         """Return Arrow's name of the type."""
         return self.dtype
@@ -687,6 +697,11 @@ class Encoded(Feature):
     encoding: str
 
     @property
+    def kind(self) -> str:
+        """Return the name of the type that users see."""
+        return self.encoding
+
+    @property
     def mds_encoding(self) -> str:
         """Return MDS's name of the encoding."""
         return self.encoding
@@ -720,6 +735,11 @@ class Sequence(Feature):
     """A list of one feature."""
 
     feature: Feature
+
+    @property
+    def kind(self) -> str:
+        """Return the name of the type that users see."""
+        return f"list<{self.feature.kind}>"
 
     @property
     def item(self) -> Feature:
@@ -801,6 +821,11 @@ class Struct(Feature):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", tuple((name, feature) for name, feature in self.fields))
+
+    @property
+    def kind(self) -> str:
+        """Return the name of the type that users see."""
+        return f"struct<{', '.join(f'{name}: {feature.kind}' for name, feature in self.fields)}>"
 
     @property
     def children(self) -> tuple[tuple[str, Feature], ...]:

@@ -19,7 +19,7 @@ from lading._core.features.row_layout import RowLayout
 from lading._core.features.types import Feature, decode, feature_of
 from lading.errors import DataError, LadingError, errors_at
 
-__all__ = ["media_of", "members_among", "rows_as_dicts", "samples_as_dicts", "with_media"]
+__all__ = ["absent_where_null", "media_of", "members_among", "rows_as_dicts", "samples_as_dicts", "with_media"]
 
 
 def samples_as_dicts(
@@ -88,7 +88,7 @@ def _dicts(shards: Shards, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict
         for name, column in zip(names, batch.columns, strict=True)
     ]
     rows = zip(*columns, strict=True) if columns else repeat((), batch.num_rows)
-    absent = _absent_where_null(shards, batch)
+    absent = absent_where_null(shards, batch)
     if raw and not absent:
         yield from map(dict, map(zip, repeat(names), rows))  # no step of Python a sample
         return
@@ -109,7 +109,7 @@ def _dicts(shards: Shards, batch: pa.RecordBatch, *, raw: bool) -> Iterator[dict
         yield sample
 
 
-def _absent_where_null(shards: Shards, batch: pa.RecordBatch) -> Collection[str]:
+def absent_where_null(shards: Shards, batch: pa.RecordBatch | pa.Table) -> Collection[str]:
     """The columns whose nulls are left out of dicts: fields of items, and members that samples of tars may lack."""
     if shards.has_items:
         return frozenset(batch.schema.names)

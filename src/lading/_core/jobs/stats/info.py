@@ -41,7 +41,7 @@ class Info(ResultText):
         samples: number of samples.
         rows: number of rows (items, for interleaved data).
         size_bytes: bytes of the files.
-        columns: name, Arrow type and feature of each column.
+        columns: name, Arrow type and kind (`image`, `text`, `label`, `int64` …) of each column.
         modalities: items by modality (interleaved data).
         manifest: whether lading's manifest lies beside the shards.
         counts: what was reported, by a short phrase.
@@ -116,7 +116,7 @@ def info(
             counts.add(traced.batch, dataset.view)
         dataset.bad.refuse_all(len(dataset.listing))
         dataset.counts.update(mixed_columns(counts.schemas))
-        columns = [(f.name, str(f.type), type(feature_of(f)).__name__) for f in schema]
+        columns = [(f.name, str(f.type), feature_of(f).kind) for f in schema]
         return Info(
             dataset.format, dataset.view, len(dataset.listing), counts.samples, counts.rows, size_bytes, columns,
             dict(counts.modalities), dataset.manifest is not None, dict(dataset.counts),

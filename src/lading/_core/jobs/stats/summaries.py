@@ -309,13 +309,15 @@ class _Column:
 
     def _add_scalars(self, name: str, column: pa.Array, feature: Feature, places: _Places) -> None:
         kind = column.type
-        summary = self._summary(name, str(kind))
+        labels = feature.labels or ()
+        summary = self._summary(name, feature.kind if labels else str(kind))
         there = present(column)
         values, places = column.drop_null(), places[there]
         summary.values += len(values)
-        if feature.labels:
-            summary.labels = feature.labels
-        if pa.types.is_boolean(kind):
+        if labels:
+            summary.labels = labels
+            summary.add_counts(values, _hash_numbers)
+        elif pa.types.is_boolean(kind):
             summary.add_counts(values, _hash_numbers)
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
             summary.add_numbers(values.to_numpy(zero_copy_only=False), places)
@@ -444,8 +446,7 @@ _JSON_KINDS = {bool: "bool", int: "int", float: "float", str: "text", list: "lis
 
 
 def _word(feature: Feature) -> str:
-    word = type(feature).__name__.lower()
-    return "bytes" if word in ("value", "bytes") else word
+    return "bytes" if feature.is_value else feature.kind
 
 
 def _plain(column: pa.Array) -> pa.Array:
