@@ -91,7 +91,7 @@ ROLES = {"image": ("image",), "text": ("text",), "item": ("text", "image")}
 NAMES = "A,B"
 """Stands for a list of names in help: split at commas, or JSON."""
 
-_READ, _WRITE, _SPLITS, _DOCUMENTS = "Reading", "Writing", "Splits", "Interleaved documents"
+_READ, _WRITE, _RUN, _SPLITS, _DOCUMENTS = "Reading", "Writing", "Running", "Splits", "Interleaved documents"
 _ROWS, _ORDER, _COLUMNS = "Choosing samples", "Order of samples", "Columns"
 _NUMBERS: dict[Any, type] = {int: Integral, float: Real}
 _ATTRIBUTE = re.compile(r"^    (\w+): ((?:.+)(?:\n {8,}.+)*)", re.MULTILINE)
@@ -551,27 +551,27 @@ class WriteOptions:
     on_error: OnError = field(
         default="error",
         metadata=cli(
-            "--on-error", "POLICY", panel=_WRITE, aliases=("--on-materialize-error",), choices=get_args(OnError)
+            "--on-error", "POLICY", panel=_RUN, aliases=("--on-materialize-error",), choices=get_args(OnError)
         ),
     )
-    ledger: str | os.PathLike[str] | None = field(default=None, metadata=cli("--ledger", "FILE", panel=_WRITE))
+    ledger: str | os.PathLike[str] | None = field(default=None, metadata=cli("--ledger", "FILE", panel=_RUN))
     lazy: bool = field(default=False, metadata=cli("--lazy/--materialise", panel=_WRITE))
     overwrite: bool = field(default=False, metadata=cli("--overwrite", panel=_WRITE))
     verify: bool = field(default=False, metadata=cli("--verify", panel=_WRITE))
-    resume: bool = field(default=False, metadata=cli("--resume", panel=_WRITE))
-    force: bool = field(default=False, metadata=cli("--force", panel=_WRITE))
-    rank: int | str | None = field(default=None, metadata=cli("--rank", "R", panel=_WRITE))
-    world_size: int | None = field(default=None, metadata=cli("--world-size", "N", panel=_WRITE, at_least=1))
-    max_failures: int = field(default=0, metadata=cli("--max-failures", "N", panel=_WRITE, at_least=0))
-    dry_run: bool = field(default=False, metadata=cli("--dry-run", panel=_WRITE))
-    workers: int = field(default=1, metadata=cli("--workers", "N", panel=_WRITE, at_least=1))
+    resume: bool = field(default=False, metadata=cli("--resume", panel=_RUN))
+    force: bool = field(default=False, metadata=cli("--force", panel=_RUN))
+    rank: int | str | None = field(default=None, metadata=cli("--rank", "R", panel=_RUN))
+    world_size: int | None = field(default=None, metadata=cli("--world-size", "N", panel=_RUN, at_least=1))
+    max_failures: int = field(default=0, metadata=cli("--max-failures", "N", panel=_RUN, at_least=0))
+    dry_run: bool = field(default=False, metadata=cli("--dry-run", panel=_RUN))
+    workers: int = field(default=1, metadata=cli("--workers", "N", panel=_RUN, at_least=1))
     executor: str | Executor | None = field(
-        default=None, metadata=cli("--executor", "WHICH", panel=_WRITE, choices=EXECUTORS)
+        default=None, metadata=cli("--executor", "WHICH", panel=_RUN, choices=EXECUTORS)
     )
-    address: str | None = field(default=None, metadata=cli("--address", "ADDRESS", panel=_WRITE))
-    threads: int | None = field(default=None, metadata=cli("--threads", "N", panel=_WRITE, at_least=1))
-    max_batch_bytes: int | str = field(default="512MB", metadata=cli("--max-batch-bytes", "SIZE", panel=_WRITE))
-    temp_dir: str | os.PathLike[str] | None = field(default=None, metadata=cli("--temp-dir", "DIR", panel=_WRITE))
+    address: str | None = field(default=None, metadata=cli("--address", "ADDRESS", panel=_RUN))
+    threads: int | None = field(default=None, metadata=cli("--threads", "N", panel=_RUN, at_least=1))
+    max_batch_bytes: int | str = field(default="512MB", metadata=cli("--max-batch-bytes", "SIZE", panel=_RUN))
+    temp_dir: str | os.PathLike[str] | None = field(default=None, metadata=cli("--temp-dir", "DIR", panel=_RUN))
 
     def __post_init__(self) -> None:
         """Refuse unknown policies and executors, and less than one process or thread."""

@@ -49,9 +49,9 @@ def test_commands_are_documented_in_the_order_of_the_help() -> None:
 @pytest.mark.parametrize("name", _COMMANDS)
 def test_every_command_is_explained_and_has_an_example_that_the_page_shows(name: str) -> None:
     help_text = _COMMANDS[name].help
-    [example] = re.findall(r"^Example: (lading .*)$", help_text, re.MULTILINE)
-    assert example.split()[1] == name
-    assert example in section(name)
+    examples = re.findall(r"^(?:Example:|Examples:\n|) +(lading .*)$", help_text, re.MULTILINE)
+    assert {example.split()[1] for example in examples} == {name}
+    assert [example for example in examples if example not in section(name)] == []
 
 
 @pytest.mark.parametrize("name", _COMMANDS)

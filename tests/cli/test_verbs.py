@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import tarfile
 from base64 import b64decode
@@ -19,11 +20,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from rich.console import Console
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from cost import costs_at_most
 from golden_cases import Golden
 from lading._core.cli.main import app
+from lading._core.cli.other_words import OTHER_VERBS
 from lading._core.cli.output import Output
 from lading._core.cli.samples import Shown, ShownSample, as_text
 from lading._core.cli.text import visible
@@ -869,10 +872,46 @@ def test_the_version_is_that_of_the_package(place: Path) -> None:
     assert run("--version").stdout == f"lading {version('lading')}\n"
 
 
-def test_help_lists_the_commands(place: Path) -> None:
+def test_help_lists_the_commands_in_groups(place: Path) -> None:
     shown = run("--help").stdout
-    order = [shown.index(f"│ {name} ") for name in ("demo", "info", "head", "convert", "verify", "digest", "formats")]
+    lines = ("Look", "  info ", "  plan ", "Write", "  convert ", "Check", "  verify ", "Keep", "  clean ", "Options")
+    order = [shown.index(f"\n{line}") for line in lines]
     assert order == sorted(order)
+
+
+def test_help_of_convert_begins_with_examples_and_shows_every_option(place: Path) -> None:
+    shown = run("convert", "--help").stdout
+    beginning = shown[: shown.index("\nArguments\n")]
+    assert beginning.count("  lading convert ") == 3
+    [*options] = re.findall(r"^  (--[a-z-]+)", shown, re.MULTILINE)
+    assert len(options) == len({*options}) > 50
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    "words, command",
+    [
+        (["filter", "in", "o p", "--where", "n > 1"], "lading convert in 'o p' --where 'n > 1'"),
+        (["where", "in", "out"], "lading convert in out --where EXPR"),
+        (["dedup", "in", "out.parquet"], "lading convert in out.parquet --dedup content"),
+        (["sample", "in", "out", "--sample=5%"], "lading convert in out --sample=5%"),
+        (["split"], "lading convert SRC DST --split-into train=0.9,val=0.1"),
+        (["shuffle", "--help"], "lading convert --help"),
+        (["ls", "in", "--json"], "lading info in --json"),
+        (["compare"], "lading diff A B"),
+    ],
+)
+def test_verbs_that_people_try_name_the_command(words: list[str], command: str, place: Path) -> None:
+    refused = run(*words, status=2)
+    assert f"Type: {command}" in (json.loads(refused.stdout)["advice"] if "--json" in words else refused.stderr)
+    assert not {*OTHER_VERBS} & {*get_command(app).commands}  # type: ignore[attr-defined] # a group has commands
+
+
+@pytest.mark.parametrize("verb, meant", [("convert", "--columns"), ("head", "--columns"), ("cache", "--all")])
+def test_options_that_people_try_name_the_option(verb: str, meant: str, place: Path) -> None:
+    said = " ".join(run(verb, "in", "out", "--select", "txt", status=2).stderr.split())
+    assert "No such option: --select" in said
+    assert (meant in said) == (meant == "--columns")
 
 
 def test_salvage_saves_what_is_whole_and_lists_the_rest(place: Path) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["convert", "converted"]
 
 
-@takes(replace(WRITING, optional=True), SPLITTING, CHOOSING, READING)
+@takes(replace(WRITING, optional=True), CHOOSING, SPLITTING, READING)
 def convert(
     *,
     sources: Sources,
@@ -60,9 +60,13 @@ def convert(
 ) -> None:
     """Convert shards to another format, without loss.
 
-    DST appears in one step at the end. After a failure it stays as it was.
+    Examples:
+      lading convert 'mint/*.tar' out/ --to parquet --verify
+      lading convert photos wide/ --to webdataset --where "jpg.width >= 96"
+      lading convert photos few.parquet --dedup content --sample 10%
 
-    Example: lading convert 'mint/*.tar' out/ --to parquet --verify
+    DST appears in one step at the end. After a failure it stays as it was.
+    Steps such as --where and --sample apply in the order in which they are typed.
     """
     left = f"nothing half-written is {'read' if '://' in destination else 'left'} at {destination}"
     with Output(as_json=as_json, debug=debug, interrupted=left) as out:

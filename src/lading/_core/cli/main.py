@@ -13,18 +13,23 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from lading._core.cli.help_page import help_page
 from lading._core.cli.options import CHOOSING, TYPED, Quiet, flag_aliases
-from lading._core.cli.output import MISUSE, command_line, prepare_streams, quiet
+from lading._core.cli.other_words import OTHER_OPTIONS, OTHER_VERBS, other_verb
+from lading._core.cli.output import MISUSE, Output, command_line, prepare_streams, quiet
 from lading._core.cli.plain_values import with_plain_values
 
 __all__ = ["app", "run"]
 
 
-_VERBS = (
-    "demo", "info", "head", "stats", "convert", "export", "verify", "salvage", "repair", "doctor", "digest", "diff",
-    "merge", "index", "plan", "cache", "finish", "clean", "formats",
-)  # fmt: skip
+_GROUPS = {
+    "Look": ("demo", "info", "head", "stats", "plan", "formats"),
+    "Write": ("convert", "export", "merge", "finish"),
+    "Check": ("verify", "doctor", "digest", "diff"),
+    "Keep": ("repair", "salvage", "index", "cache", "clean"),
+}
 """The verbs, in the order of `lading --help`: a function of the same name in a module of its own each."""
+_VERBS = tuple(verb for verbs in _GROUPS.values() for verb in verbs)
 
 
 class _Commands(Mapping[str, Any]):
@@ -52,6 +57,19 @@ class _Verbs(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         """Return the options, with `--help`."""
         return with_plain_values(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - rich prints the page
+        """Print the verbs in groups, and the options of `lading` itself."""
+        texts = {title: {verb: _first_line(verb) for verb in verbs} for title, verbs in _GROUPS.items()}
+        out = Output(as_json=False, debug=False)
+        out.print(help_page(self, ctx, out.out.width, texts))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the verb and its words; of a word that people try, say what to type."""
+        if args[0] in OTHER_VERBS:
+            with Output(as_json=ctx.meta[__name__], debug=False):
+                raise other_verb(args)
+        return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take the options of `lading` itself."""
@@ -87,6 +105,10 @@ _WITHOUT_STEPS = {
 """The verbs that take whole files, and the commands that choose samples or columns for them."""
 
 
+def _first_line(verb: str) -> str:
+    return str(_command(verb).help).splitlines()[0]
+
+
 class _Verb(TyperCommand):
     """A verb."""
 
@@ -101,7 +123,7 @@ class _Verb(TyperCommand):
             ctx.meta[TYPED] = [param.name for param in typed]
             return super().parse_args(ctx, list(args))
         except MISUSE as error:
-            _advise_on_steps(error, ctx.info_name)
+            self._advise(error)
             if not isinstance(error, typer.BadParameter):
                 raise
             arguments = [each for each in self.params if each.param_type_name == "argument"]
@@ -111,22 +133,27 @@ class _Verb(TyperCommand):
                     error.param = arguments[-1]  # type: ignore[assignment] # a parameter of typer's, says click
             raise
 
+    def _advise(self, error: Any) -> None:
+        """Let the error of an unknown option name the option that is meant, or the verb that has it."""
+        typed = getattr(error, "option_name", None)  # of the error of an unknown option
+        option, commands = OTHER_OPTIONS.get(str(typed), typed), _WITHOUT_STEPS.get(str(self.name))
+        if option != typed and any(option in param.opts for param in self.params):
+            error.possibilities = [option]
+        if commands is not None and option in {spelled.flag for *_, spelled in CHOOSING.options()}:
+            command = commands.format(option=option, verb=self.name)
+            error.message = f"No such option: {typed}. {self.name} takes whole files: {command}"
+            error.possibilities = None
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - rich prints the page
+        """Print the help of the verb."""
+        out = Output(as_json=False, debug=False)
+        out.print(help_page(self, ctx, out.out.width))
+
     def invoke(self, ctx: Any) -> Any:
         """Prepare the process, if it is lading's own, and run the verb; help needs no preparation."""
         if ctx.obj is not None:
             ctx.obj()
         return super().invoke(ctx)
-
-
-def _advise_on_steps(error: Any, verb: str) -> None:
-    """Let the error of an option of steps, at a verb that has none, say what to type."""
-    option = getattr(error, "option_name", None)  # of the error of an unknown option
-    commands = _WITHOUT_STEPS.get(verb)
-    if commands is not None and option in {spelled.flag for *_, spelled in CHOOSING.options()}:
-        error.message = (
-            f"No such option: {option}. {verb} takes whole files: {commands.format(option=option, verb=verb)}"
-        )
-        error.possibilities = None
 
 
 @cache
