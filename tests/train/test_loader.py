@@ -319,12 +319,6 @@ def test_numbers_of_numpy_are_numbers(texts: Path) -> None:
             loader.set_epoch(wrong)  # type: ignore[arg-type]
 
 
-def test_a_value_inside_a_column_is_a_column_of_select(images: Path) -> None:
-    with pytest.raises(UsageError, match=r"no such column .* found 'json.i'. .* ds.select\('json.i'\)"):
-        next(iter(lading.loader(images, 4, columns=["json.i"])))
-    assert next(iter(lading.open(images).select("json.i").loader(4)))["json.i"].tolist() == [0, 1, 2, 3]
-
-
 def test_to_set_the_epoch_that_was_resumed_goes_on_in_it(texts: Path) -> None:
     """Scripts call `set_epoch` before every loop, as samplers of PyTorch need it."""
     loader = lading.loader(texts / "mds", 10, shuffle=True)
@@ -378,3 +372,31 @@ def test_columns_of_documents_are_their_fields_and_items() -> None:
     ]
     with pytest.raises(UsageError, match=r"no such column; expected sample_id, .*items, found 'nope'"):
         batch("nope")
+
+
+def test_columns_are_fields_inside_columns_too(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "d", format="webdataset", rows_per_shard=4) as writer:
+        for number in range(10):
+            writer.write({"__key__": f"{number}", "txt": "x", "json": {"score": number / 4, "lang": "en"}})
+    ds = lading.open(tmp_path / "d")
+    loader = lading.loader(ds, 5, columns=["txt", "json.score"])
+    assert [batch["json.score"].tolist() for batch in loader] == [[n / 4 for n in range(i, i + 5)] for i in (0, 5)]
+    assert [*next(iter(loader))] == ["txt", "json.score"]
+    state = {**lading.loader(ds, 5).state_dict(), "position": 5}  # the columns are no part of the order
+    loader.load_state_dict(state)
+    assert [batch["json.score"].tolist() for batch in loader] == [[n / 4 for n in range(5, 10)]]
+
+
+def test_a_column_that_is_not_there_is_an_error_before_the_first_batch(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "d", format="webdataset") as writer:
+        writer.write({"__key__": "0", "txt": "x", "json": {"score": 1}})
+    ds = lading.open(tmp_path / "d")
+    with pytest.raises(UsageError, match=r"no such column; expected __key__, txt, json, found 'text'"):
+        lading.loader(ds, columns=["text"])
+    with pytest.raises(UsageError, match=r"no sample has this field; expected json\.score, found 'json\.scores'"):
+        lading.loader(ds, columns=["json.scores"])
+    mixture = lading.mix({"a": (ds, 1.0)})
+    with pytest.raises(UsageError, match=r"no such column.*found 'text'"):
+        lading.loader(mixture, columns=["text"])
+    with pytest.raises(UsageError, match=r"no such column.*ds\.select\('json\.score'\)"):
+        lading.loader(mixture, columns=["json.score"])

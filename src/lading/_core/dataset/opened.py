@@ -107,9 +107,12 @@ class OpenDataset(HoldsQuery):
 
     def selected(self, columns: tuple[str, ...]) -> OpenDataset:
         """Return the dataset with these columns, or fields inside columns, alone."""
+        return self.with_fields(columns).with_steps(Select(columns))
+
+    def with_fields(self, columns: Sequence[str]) -> OpenDataset:
+        """Return the dataset with further columns for those of these that are fields inside columns."""
         fields = self._fields(columns)
-        chosen = self if fields is None else self.with_steps(fields)
-        return chosen.with_steps(Select(columns))
+        return self if fields is None else self.with_steps(fields)
 
     def flattened(self, columns: Sequence[str]) -> OpenDataset:
         """Return the dataset with a column for each field of these columns of structs; of all such columns if none."""

@@ -102,7 +102,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             the store is remote or files are compressed: blocks of neighbours in random order, shuffled within a round
             of about 128 MB, and read once. False for the order of the source.
         seed: of the shuffle, and of `rng` in `transform`; by default 0. Refused for a mixture.
-        columns: columns to read; None for all. Of documents, `items` stands for all columns of items.
+        columns: columns to read, and fields inside them such as `json.score`, as `ds.select` takes them; None for all.
+            Of documents, `items` stands for all columns of items.
         decode: what becomes of columns, such as `{"jpg": "pil"}`: `pil`, `numpy` (height, width, 3), `torch`
             (3, height, width), None for a list of values as `ds.with_decode(False)[i]` has them, such as bytes, or a
             function of such a value. By default images and audio are arrays or tensors, as `collate` says. False
@@ -156,6 +157,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     )
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
     feed = _feed(source, opening, shuffle, None if seed is None else _whole_number("seed", seed))
+    if reading.columns is not None:
+        feed = _with_columns(feed, reading.columns)
     return Loader(feed, _whole_number("batch_size", batch_size, 1), last, ranks, recipe, reading)
 
 
@@ -170,6 +173,30 @@ def _feed(
         raise UsageError("a mixture has a seed of its own", found=f"seed={seed}",
                          advice=f"Give it to lading.mix(…, seed={seed}).")  # fmt: skip
     return MixtureFeed(source, shuffle)
+
+
+def _with_columns(feed: Feed, columns: Sequence[str]) -> Feed:
+    """Return what is read, with these columns: of one dataset also fields inside columns.
+
+    Raises:
+        UsageError: there is no such column.
+    """
+    if isinstance(feed, DatasetFeed) and not row_layout(feed.dataset.view).has_items:
+        feed = replace(feed, dataset=feed.dataset.with_fields(columns))  # the layout stays: so do states
+    datasets = [dataset for _, dataset in feed.parts]
+    known = list(dict.fromkeys(name for dataset in datasets for name in dataset.first_schema.names))
+    if any(row_layout(dataset.view).has_items for dataset in datasets):
+        known.append("items")
+    lacking = [name for name in columns if name not in known]
+    if lacking:
+        known += [name for dataset in datasets for name in dataset.schema_with(lacking).names if name in lacking]
+    for name in lacking:
+        if name not in known:
+            inside = "." in name or "[" in name
+            raise UsageError("no such column", expected=", ".join(known), found=repr(name),
+                             advice=f"Select fields inside columns before: ds.select({name!r})." if inside else None,
+                             )  # fmt: skip
+    return feed
 
 
 class Loader:
@@ -192,7 +219,7 @@ class Loader:
         self._share = Share(feed.order(0).num_samples, batch_size, last, *(ranks or rank_and_world_size()))
         self._maker = ColumnMaker(recipe, partial(_columns_of, feed.parts))
         if any(row_layout(each.view).has_items for each in self.datasets):
-            _refuse_of_samples_alone(self._maker, reading, feed.parts)
+            _refuse_of_samples_alone(self._maker, feed.parts)
         _refuse_no_batch(self._share)
         self.epoch, self._position, self._resumed = 0, 0, False
         self._loop: Generator[Any] | None = None
@@ -419,16 +446,11 @@ def _columns_of(parts: Parts) -> list[str]:
     return list(dict.fromkeys(name for _, dataset in parts for name in dataset.columns))
 
 
-def _refuse_of_samples_alone(maker: ColumnMaker, reading: Reading, parts: Parts) -> None:
-    """Raise UsageError for columns that documents lack, and for tables of documents together with samples."""
+def _refuse_of_samples_alone(maker: ColumnMaker, parts: Parts) -> None:
+    """Raise UsageError for tables of documents together with samples."""
     if len(parts) > 1 and not maker.decodes:
         raise UsageError("a table holds samples or documents, and the mixture has both", found='collate="arrow"',
                          advice='Use collate="numpy", "torch" or "list".')  # fmt: skip
-    asked = reading.columns or ()
-    known = [*_columns_of(parts), "items"] if asked else []
-    for name in asked:
-        if name not in known:
-            raise UsageError("no such column", expected=", ".join(known), found=repr(name))
 
 
 def _whole_number(name: str, value: Any, least: int | None = None) -> int:
