@@ -157,7 +157,8 @@ def test_dependencies_are_used_and_extras_gathered() -> None:
     }
     needed = {re.split(r"[<>=\[.]", line)[0] for line in _PROJECT["dependencies"]}
     assert "yaml" in imported
-    assert needed - imported == {"python-dateutil", "pyyaml"}  # pyarrow imports the one; the other is `yaml`
+    # pyarrow imports one of them; the others are `PIL` and `yaml`
+    assert needed - imported == {"pillow", "python-dateutil", "pyyaml"}
     extras = _PROJECT["optional-dependencies"]
     assert extras["all"] == [f"lading[{name}]" for name in sorted(extras.keys() - {"all", "dev", "docs", "interop"})]
 
