@@ -1,4 +1,4 @@
-"""Every code block of the documentation runs, page by page, in a folder with small datasets.
+"""Every code block of the documentation runs, page by page, each page in an empty folder.
 
 Rules for the pages:
 
@@ -6,28 +6,27 @@ Rules for the pages:
 - `python` blocks of a page run in order and share their names. A comment `# → value` is the `repr` of its line. A page
   ends where a package of `_IF_INSTALLED` is missing.
 - `console` blocks run: lines with `$ ` are commands, the lines below them are output, in which `…` stands for any text.
-  A command ends with `# status N` if its exit status is not 0. Commands other than `lading` are listed in `_NOT_RUN`.
+  A command ends with `# status N` if its exit status is not 0. `cd` changes the folder. Other commands than these and
+  `lading` are listed in `_NOT_RUN`.
+- A page makes the data that it needs: in a block, or by `lading demo --to demo`, which runs once for all pages.
 - `text`, `json` and `yaml` blocks are shown only.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shlex
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from importlib import resources
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
-import lading
 from lading._core.cli.main import app
 from object_server import environment
 
@@ -41,7 +40,6 @@ _NOT_RUN = {
     "lading info 's3://": "needs a store in the network",
     "lading convert s3://": "needs a store in the network",
     "make": "runs the tests that run this one",
-    "lading demo": "the cookbook and the first page start from its folder, which the fixture makes once",
 }
 _IF_INSTALLED = {"accelerate", "jax", "lightning", "sympy", "torch", "torchdata", "transformers"}
 """What pages about training import; torch needs sympy for its optimizers."""
@@ -72,53 +70,18 @@ def test_every_block_names_a_language() -> None:
 
 
 @pytest.fixture(scope="module")
-def datasets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The datasets that the pages name: documents in several formats, photos with captions, tables, damaged tars."""
-    folder = tmp_path_factory.mktemp("datasets")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        CliRunner().invoke(app, ["demo", "--to", "demo"], catch_exceptions=False)
-        for name, shard in (("mint", "{:05d}.tar"), ("docs", "docs-{:05d}.tar"), ("broken", "{:05d}.tar")):
-            Path(name).mkdir()
-            for number in range(2):
-                source = resources.files("lading._core.data") / f"docs-{number:05d}.tar"
-                Path(name, shard.format(number)).write_bytes(source.read_bytes())
-        cut = Path("broken/00001.tar")
-        cut.write_bytes(cut.read_bytes()[:400_000])
-        _write_photos()
-        _write_tables()
-        for part in ("a", "b"):
-            lading.convert("photos", f"parts/{part}", format="parquet")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `lading demo --to demo` writes."""
+    folder = tmp_path_factory.mktemp("data") / "demo"
+    CliRunner().invoke(app, ["demo", "--to", str(folder)], catch_exceptions=False)
     return folder
 
 
-def _write_photos() -> None:
-    with lading.writer("photos", format="webdataset", shard_size="20KB") as writer:
-        for number in range(100):
-            picture = BytesIO()
-            Image.new("RGB", (64 + number, 96), (number, 80, 200)).save(picture, "jpeg")
-            caption = {"caption": f"photo {number}", "lang": ("en", "de")[number % 2], "score": number / 100}
-            writer.write({"__key__": f"{number:06d}", "jpg": picture.getvalue(), "json": caption})
-
-
-def _write_tables() -> None:
-    people = 'name,age,note\nAda,36,\nAlan,41,""\n'
-    Path("people.csv").write_text(people)
-    Path("table.csv").write_text(people.replace(",", ";"))
-    Path("captions.tsv").write_text('a 5" disk\thttp://host/1.jpg\n"so" it is\thttp://host/2.jpg\n')
-    with lading.writer("dump", format="jsonl", options={"compression": "zstd"}) as writer:
-        writer.write({"id": 1, "text": "first"})
-    Path("dump/shard-000000.jsonl.zst").rename("dump.jsonl.zst")
-    lading.convert(
-        "people.csv", "table", format="parquet", source_options={"types": {"age": "int64"}}, columns=["name", "age"]
-    )
-
-
 @pytest.fixture
-def place(datasets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(datasets, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LADING_CACHE", str(tmp_path / ".cache"))
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "place").mkdir()
+    monkeypatch.chdir(tmp_path / "place")
+    monkeypatch.setenv("LADING_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "100")
     return tmp_path
 
@@ -130,11 +93,11 @@ def place(datasets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     ids=lambda page: str(page.relative_to(_ROOT)),
 )
 def test_the_blocks_of_a_page_run(
-    page: Path, place: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    page: Path, demo: Path, place: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     names: dict[str, Any] = {"__name__": "__docs__"}
     run: dict[str, Callable[[str, str], None]] = {"python": lambda text, at: _run_python(text, at, names)}
-    run |= {"console": _run_console}
+    run |= {"console": lambda text, at: _run_console(text, at, demo)}
     with warnings.catch_warnings():
         if page.name == "object-stores.md":
             for name, value in environment(request.getfixturevalue("server")).items():
@@ -162,13 +125,19 @@ def _run_python(text: str, at: str, names: dict[str, Any]) -> None:
             exec(compile(ast.Module([statement], []), at, "exec", dont_inherit=True), names)
 
 
-def _run_console(text: str, at: str) -> None:
+def _run_console(text: str, at: str, demo: Path) -> None:
     for entry in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, output = entry.partition("\n")
         status = int(match[1]) if (match := re.search(r"# status (\d+)$", command)) else 0
         if any(command.startswith(start) for start in _NOT_RUN):
             continue
         words = shlex.split(command.split(" | ")[0], comments=True)
+        if words[0] == "cd":
+            os.chdir(words[1])
+            continue
+        if words == ["lading", "demo", "--to", "demo"]:
+            shutil.copytree(demo, "demo")
+            continue
         assert words[0] == "lading", f"{at}: neither a command of lading nor in _NOT_RUN: {command}"
         result = CliRunner().invoke(app, words[1:], prog_name="lading")
         assert result.exit_code == status, f"{at}: {command}\n{result.output}"

@@ -61,7 +61,7 @@ def convert(
     """Convert shards to another format, without loss.
 
     Examples:
-      lading convert 'mint/*.tar' out/ --to parquet --verify
+      lading convert docs out/ --to parquet --verify
       lading convert photos wide/ --to webdataset --where "jpg.width >= 96"
       lading convert photos few.parquet --dedup content --sample 10%
 

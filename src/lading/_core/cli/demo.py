@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -37,7 +38,8 @@ def demo(
 
     13 pages of documentation with their images go from tar through every format
     that holds them. Each step prints the content digest. The exit status is 1 if
-    a digest differs.
+    a digest differs. With --to, the folder also gets photos, 100 pictures with
+    captions, and broken, tars to repair: the documentation uses them.
 
     Example: lading demo
     """
@@ -50,6 +52,8 @@ def demo(
             for step in job.demo(place, shown="" if folder is None else None):
                 steps.append(step)
                 out.print(_step(step))
+            if folder is not None:
+                job.write_trial_data(folder)
             same = all(step.same for step in steps)
             out.status = 0 if same else 1
             out.show({"same": same, "steps": [asdict(step) for step in steps]}, _closing(steps, folder, same=same))
@@ -103,11 +107,13 @@ def _what_next(steps: Sequence[DemoStep], folder: str | None) -> Iterator[Render
 
     from lading._core.jobs.dataset.demo import lading_command
 
-    yield Text("\nWhat to try next:", "dim")
     if folder is None:
         commands = ["lading demo --to demo", "lading info demo/docs", "lading diff demo/docs demo/docs-tar"]
     else:
-        first, last = steps[0].path, steps[-1].path
-        commands = [lading_command("info", last), lading_command("diff", first, last)]
+        yield Text("Also written: photos, 100 pictures with captions; broken, the pages with one tar cut.")
+        diff = lading_command("diff", os.path.basename(steps[0].path), os.path.basename(steps[-1].path))
+        commands = [shlex.join(["cd", folder]), diff, "lading head photos -n 3 --images", "lading stats photos"]
+        commands.append("lading salvage broken saved")
+    yield Text("\nWhat to try next:", "dim")
     for command in [*commands, "lading convert YOUR-DATA out --to parquet --verify"]:
         yield Text(f"  {visible(command)}")

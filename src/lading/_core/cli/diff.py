@@ -52,7 +52,7 @@ def diff(  # noqa: PLR0913 - one parameter an option: the signature is the comma
     apply to both datasets, --option-a and --option-b to one of them, and
     --lists to tars alone.
 
-    Example: lading diff mint/ out/
+    Example: lading diff docs out/
     """
     with Output(as_json=as_json, debug=debug) as out:
         from lading._core.jobs.verify import diff as job

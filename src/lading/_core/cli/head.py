@@ -70,7 +70,7 @@ def head(
     Items of interleaved documents are shown in order. With --json each sample is
     a line, and media are described by size and type.
 
-    Example: lading head mint/00000.tar -n 2
+    Example: lading head docs/docs-00000.tar -n 2
     """
     with Output(as_json=as_json, debug=debug) as out:
         from lading._core.cli.samples import as_json as sample_json

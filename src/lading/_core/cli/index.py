@@ -26,7 +26,7 @@ def index(
     The indexes are stored in the cache folder ($LADING_CACHE), not next to the
     data.
 
-    Example: lading index 'mint/*.tar'
+    Example: lading index docs
     """
     with Output(as_json=as_json, debug=debug) as out:
         from lading._core.jobs.dataset import index as job

@@ -40,7 +40,7 @@ def info(
     the steps. Shards and size are those of the source. Of a source with several
     splits, lists the splits.
 
-    Example: lading info 'mint/*.tar'
+    Example: lading info docs
     """
     with Output(as_json=as_json, debug=debug) as out:
         from lading._core.jobs.stats import info as job

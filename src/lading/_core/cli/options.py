@@ -66,7 +66,7 @@ Sources = Annotated[
     typer.Argument(
         metavar="SRC",
         show_default=False,
-        help="Files, folders, patterns ('mint/*.tar', 'shard-{00..41}.tar'), URLs, or a dataset's own index file.",
+        help="Files, folders, patterns ('docs/*.tar', 'shard-{00..41}.tar'), URLs, or a dataset's own index file.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of text.")]

@@ -93,7 +93,7 @@ def plan(  # noqa: PLR0913 - one argument an option
     headers and footers, no payload. Says what to type where a choice is bad.
     With --job: the tasks, shards, requests and hours of a conversion.
 
-    Example: lading plan 'mint/*.tar' --world-size 64 --batch-size 32
+    Example: lading plan docs --world-size 64 --batch-size 32
     """
     with Output(as_json=as_json, debug=debug) as out:
         if job:

@@ -48,7 +48,7 @@ def salvage(
     saved.tar or saved.parquet is one file; its list is saved.tar.lost.jsonl.
     --workers and --executor share the reading of SRC; one process writes DST.
 
-    Example: lading salvage broken/ saved/
+    Example: lading salvage broken saved
     """
     left, made = f"nothing half-written is left at {destination}", f"{destination} is written."
     with Output(as_json=as_json, debug=debug, interrupted=left, done=made) as out:

@@ -32,7 +32,7 @@ def stats(
     Looks into JSON, and measures images by their headers. Names such as
     json.lang, len(txt) and jpg.width are those that --where takes.
 
-    Example: lading stats 'mint/*.tar' --limit 1000
+    Example: lading stats docs --limit 1000
     """
     with Output(as_json=as_json, debug=debug) as out:
         from rich.text import Text

@@ -1,7 +1,8 @@
-"""A small real dataset through every format: what `lading demo` shows."""
+"""A small real dataset through every format: what `lading demo` shows; and data to try things on."""
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import time
@@ -9,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 
+import numpy as np
+
+from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.jobs.convert.convert import convert
 from lading._core.jobs.stats.info import info
 from lading._core.jobs.verify.digest import dataset_digest
@@ -16,7 +20,7 @@ from lading._core.manifest.commit import check_destination
 from lading._core.storage.local import LocalStore
 from lading.errors import DestinationExists, UsageError
 
-__all__ = ["DemoStep", "demo", "lading_command"]
+__all__ = ["DemoStep", "demo", "lading_command", "write_trial_data"]
 
 _SOURCE = "docs"
 _CHAIN = (
@@ -88,6 +92,36 @@ def demo(folder: str, *, shown: str | None = None) -> Iterator[DemoStep]:
         command = lading_command("convert", os.path.join(prefix, last), os.path.join(prefix, name), "--to", target)
         yield _step(command, there, seconds, first.digest)
         last = name
+
+
+def write_trial_data(folder: str) -> None:
+    """Write `photos`, 100 pictures with captions as tars, and `broken`, the pages with one tar cut, into the folder.
+
+    The pages of the documentation use them.
+    """
+    from PIL import Image
+
+    with DatasetWriter(os.path.join(folder, "photos"), format="webdataset", shard_size="60KB") as writer:
+        for number in range(100):
+            picture = io.BytesIO()
+            Image.fromarray(_sunrise(number)).save(picture, "jpeg")
+            caption = {"caption": f"photo {number}", "lang": ("en", "de")[number % 2], "score": number / 100}
+            writer.write({"__key__": f"{number:06d}", "jpg": picture.getvalue(), "json": caption})
+    broken = os.path.join(folder, "broken")
+    _unpack(broken)
+    os.truncate(os.path.join(broken, "docs-00001.tar"), 400_000)
+
+
+def _sunrise(number: int) -> np.ndarray:
+    """Return the pixels of a picture: a sun above the sea, which rises with the number."""
+    height, width = 96, 64 + number
+    down, right = np.mgrid[0:height, 0:width]
+    depth = down[..., None] / height
+    sky = np.array([250, 120 + number, 60 + number]) * (0.45 + 0.85 * depth)
+    sea = np.array([20, 60, 90 + number]) * (1.5 - depth)
+    is_sky = down[..., None] < 60  # noqa: PLR2004 - the horizon
+    is_sun = ((right - width / 2) ** 2 + (down - 60 + number / 2.2) ** 2 < 120)[..., None] & is_sky  # noqa: PLR2004 - radius
+    return np.where(is_sun, [255, 240, 190], np.where(is_sky, sky, sea)).clip(0, 255).astype(np.uint8)
 
 
 def _unpack(folder: str) -> None:
