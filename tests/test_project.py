@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import lading
 from lading import errors
@@ -188,3 +189,10 @@ def test_no_file_names_a_place_on_somebody_s_machine() -> None:
     paths = [p for folder in folders for p in (_ROOT / folder).rglob("*") if p.is_file() and p.suffix in text]
     paths += [p for p in _ROOT.iterdir() if p.is_file() and p.suffix in text and p.name != ".git"]
     assert [str(path) for path in paths if places.search(path.read_text(errors="replace"))] == []
+
+
+def test_the_site_is_searched_from_disk_without_the_network() -> None:
+    site = yaml.safe_load((_ROOT / "mkdocs.yml").read_text())
+    assert "offline" in site["plugins"]
+    assert [name for name in site["extra"]["polyfills"] if not (_ROOT / "docs" / name).is_file()] == []
+    assert not site["use_directory_urls"]
