@@ -2,7 +2,8 @@
 
 Kept are the columns that a function made or changed, and the answers of filters; payload that it left alone is not.
 They are Arrow IPC streams: up to 16 MB in memory, more in a file a step. A chunk of the file has a header with its
-size and checksum, so that a chunk that a killed process left torn is known, and cut off.
+size and checksum, so that a chunk that a killed process left torn is known, and cut off. Other processes that call the
+function for some of the samples have files of their own, NAME.TOKEN, next to it.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class _Chunk:
     first: int
     last: int
     held: SampleRows | None = None
+    path: str = ""
     begin: int = 0
     size: int = 0
 
@@ -86,10 +88,13 @@ class StepSpool:
         records: whether what the function makes from now on is kept.
         lasts: see above.
         piece: samples for which the function is called before what it made is kept, if the file is to last.
+        asked: samples that came to the function so far; of some it was kept what the function made.
+        seconds: time that calls of the function took so far.
     """
 
     def __init__(self, folder: Callable[[], str], name: str, *, lasts: bool = False) -> None:
         self.records, self.lasts, self.piece = True, lasts, _FIRST_PIECE
+        self.asked, self.seconds = 0, 0.0
         self._folder, self._name, self._pid = folder, name, os.getpid()
         self._chunks: list[_Chunk] = []
         self._bounds = np.zeros((0, 2), np.int64)
@@ -112,6 +117,16 @@ class StepSpool:
     def bytes_a_sample(self) -> float:
         """Bytes that what the function made takes, on the average of the samples for which it was called so far."""
         return self._added_bytes / max(self._added, 1)
+
+    @property
+    def seconds_a_sample(self) -> float:
+        """Time that the function takes, on the average of the samples for which it was called so far."""
+        return self.seconds / max(self._added, 1)
+
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        return os.path.join(self._folder(), self._name)
 
     def add(self, made: SampleRows) -> None:
         """Keep what the function made of samples that are not kept yet.
@@ -171,7 +186,7 @@ class StepSpool:
         if chunk.held is not None:
             return chunk.held
         if self._recent is None or self._recent[0] is not chunk:
-            self._recent = chunk, _decoded(_read(os.path.join(self._folder(), self._name), chunk))
+            self._recent = chunk, _decoded(_read(chunk))
         return self._recent[1]
 
     # The file
@@ -187,35 +202,43 @@ class StepSpool:
             if not held or os.getpid() != self._pid:
                 return
             kept = [chunk for chunk in self._chunks if chunk.held is None]
-            folder = self._folder()
-            path = os.path.join(folder, self._name)
-            with _writing(folder, lasts=self.lasts), open(path, "r+b" if self._end else "wb") as file:
+            path = self.path
+            with _writing(os.path.dirname(path), lasts=self.lasts), open(path, "r+b" if self._end else "wb") as file:
                 for part in _merged([chunk.held for chunk in held if chunk.held is not None]):
                     begin = self._end + _HEAD.size
                     size = _write_chunk(file, self._end, part)
                     first, last = int(part.samples.min()), int(part.samples.max())
-                    kept.append(_Chunk(first, last, None, begin, size))
+                    kept.append(_Chunk(first, last, None, path, begin, size))
                     self._end = begin + size
             self._chunks, self._held = kept, 0
             self._bounds = np.zeros((0, 2), np.int64)
 
-    def save(self) -> str:
-        """Put all into the file, and return its path; empty if nothing is kept."""
+    def save(self) -> list[str]:
+        """Put all into files, and return their paths."""
         self.flush()
-        return os.path.join(self._folder(), self._name) if self._chunks else ""
+        return list(dict.fromkeys(chunk.path for chunk in self._chunks))
 
     def reopen(self) -> None:
-        """Take what another process left in the file; cut off a torn end, if the file is to last."""
-        path = os.path.join(self._folder(), self._name)
-        if not os.path.exists(path):
-            return
+        """Take what other processes left in the file, and in files of their own, if the file is to last.
+
+        The torn end of a file is cut off.
+        """
+        folder, name = os.path.split(self.path)
+        theirs = sorted(each for each in os.listdir(folder) if each.startswith(f"{name}."))
+        for path in [self.path, *(os.path.join(folder, each) for each in theirs)]:
+            if os.path.exists(path):
+                os.truncate(path, self.take_file(path, checked=True))
+
+    def take_file(self, path: str, *, checked: bool = False) -> int:
+        """Take what is kept in a file; return where its last whole chunk ends. Chunks may be checked before."""
+        end = 0
         with open(path, "rb") as file:
-            for begin, body in _whole_chunks(file.read):
-                samples = np.frombuffer(body, np.int64, int.from_bytes(body[:8], "little"), 8)
-                self._chunks.append(_Chunk(int(samples.min()), int(samples.max()), None, begin, len(body)))
-                self._end = begin + len(body)
-        if self.lasts:
-            os.truncate(path, self._end)
+            for begin, size, samples in _whole_chunks(file, checked=checked):
+                self._chunks.append(_Chunk(int(samples.min()), int(samples.max()), None, path, begin, size))
+                end = begin + size
+        if path == self.path:
+            self._end = end
+        return end
 
 
 class FunctionSpool:
@@ -225,16 +248,26 @@ class FunctionSpool:
         folder: where their files lie. By default a temporary folder, which is made when memory does not hold them, and
             removed with this object.
         lasting: of the first steps, the names of their files, which lie in that folder and outlive the process.
-        files: files that another process writes, by the places of their steps: then nothing is kept.
+        files: files that other processes wrote, by the places of their steps: then nothing is kept, unless there are
+            `own` files.
+        own: files of this process, by the places of their steps, for what functions make of other samples.
+        lock: descriptor of a lock that holds the folder as long as one process has it.
     """
 
     def __init__(
-        self, folder: str | None = None, *, lasting: Sequence[str] = (), files: Mapping[int, str] | None = None
-    ) -> None:
-        self._given, self._made, self._lasting, self._files = folder, "", lasting, files
+        self, folder: str | None = None, *, lasting: Sequence[str] = (),
+        files: Mapping[int, Sequence[str]] | None = None, own: Mapping[int, str] | None = None, lock: int | None = None,
+    ) -> None:  # fmt: skip
+        self._given, self._made, self._lasting, self._files, self._own = folder, "", lasting, files, own or {}
+        self.lock = lock
         self._steps: dict[int, StepSpool] = {}
         self._stack = ExitStack()
         self._end = weakref.finalize(self, _close, self._stack, os.getpid())
+
+    @property
+    def lasts(self) -> bool:
+        """Whether some files outlive the process, in the folder that was given."""
+        return bool(self._lasting)
 
     def of(self, place: int) -> StepSpool:
         """Return what the function of a step made."""
@@ -244,11 +277,11 @@ class FunctionSpool:
 
     def _opened(self, place: int) -> StepSpool:
         if self._files is not None:
-            folder, name = os.path.split(self._files.get(place, ""))
-            step = StepSpool(lambda: folder, name)
-            step.records = False
-            if name:
-                step.reopen()
+            folder, name = os.path.split(self._own.get(place, ""))
+            step = StepSpool(lambda: folder, name, lasts=True)
+            step.records = bool(name)
+            for path in self._files.get(place, ()):
+                step.take_file(path)
             return step
         if place >= len(self._lasting):
             return StepSpool(self._folder, _STEP_NAME.format(place))
@@ -280,7 +313,7 @@ class FunctionSpool:
             count: number of steps in common.
             lasting: of the other steps, as of this class; names of other steps than those in common differ.
         """
-        other = FunctionSpool(self._given, lasting=() if self._given is None else lasting)
+        other = FunctionSpool(self._given, lasting=() if self._given is None else lasting, lock=self.lock)
         for place in range(count):
             other.take(place, self.of(place))
         return other
@@ -290,9 +323,9 @@ class FunctionSpool:
         for place, step in self._steps.items():
             step.records = step.records and place < first
 
-    def save(self) -> dict[int, str]:
+    def save(self) -> dict[int, list[str]]:
         """Return the files from which other processes read all that is kept, by the places of their steps."""
-        return {place: path for place, step in self._steps.items() if (path := step.save())}
+        return {place: paths for place, step in self._steps.items() if (paths := step.save())}
 
     def is_empty(self) -> bool:
         """Return whether nothing is kept."""
@@ -331,13 +364,15 @@ def called(
         What was made, by the places of samples in the batch; None if `call` returns None.
     """
     known, parts = spool.find(numbers)
+    spool.asked += len(numbers)
     firsts, left = row_layout(view).bounds(batch), np.flatnonzero(~known)
     for samples in [left] if whole or not spool.lasts or not spool.records else _pieces(spool, left):
         if not len(samples):
             continue
-        rows = sample_rows(firsts, samples)
+        rows, began = sample_rows(firsts, samples), time.monotonic()
         with _naming(rows):
             made = call(take_rows(batch, rows), numbers[samples])
+        spool.seconds += time.monotonic() - began
         if made is None:
             return None
         spool.add(replace(made, samples=numbers[samples]))
@@ -504,10 +539,10 @@ def _write_chunk(file: BinaryIO, begin: int, part: SampleRows) -> int:
     return sink.size
 
 
-def _read(path: str, chunk: _Chunk) -> bytes:
+def _read(chunk: _Chunk) -> bytes:
     """Read the bytes of a chunk. Raises StoreError if the file is gone, or shorter than it was."""
     try:
-        with open(path, "rb") as file:
+        with open(chunk.path, "rb") as file:
             file.seek(chunk.begin)
             body = file.read(chunk.size)
         found = f"{len(body):,} of {chunk.size:,} bytes at byte {chunk.begin:,}" if len(body) < chunk.size else None
@@ -515,7 +550,7 @@ def _read(path: str, chunk: _Chunk) -> bytes:
         found = str(error)
     if found is not None:
         raise StoreError(
-            "what functions made cannot be read", file=path, found=found,
+            "what functions made cannot be read", file=chunk.path, found=found,
             advice="Something else removed or changed the file. Open the dataset again, or start the job again: the "
             "functions are called again.",
         )  # fmt: skip
@@ -530,16 +565,20 @@ def _decoded(body: bytes) -> SampleRows:
     return SampleRows(samples, counts, rows)
 
 
-def _whole_chunks(read: Callable[[int], bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield first byte and bytes of each chunk up to the first that is torn."""
-    at = 0
-    while len(head := read(_HEAD.size)) == _HEAD.size:
-        magic, checksum, _, size = _HEAD.unpack(head)
-        body = read(size) if magic == _MAGIC else b""
-        if not body or len(body) < size or zlib.crc32(body) != checksum:
+def _whole_chunks(file: BinaryIO, *, checked: bool) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+    """Yield first byte, size and samples of each chunk up to the first that is torn."""
+    at, stop = 0, os.fstat(file.fileno()).st_size
+    while len(head := file.read(_HEAD.size)) == _HEAD.size:
+        magic, checksum, count, size = _HEAD.unpack(head)
+        at += _HEAD.size
+        if magic != _MAGIC or at + size > stop:
             return
-        yield at + _HEAD.size, body
-        at += _HEAD.size + size
+        body = file.read(size if checked else 8 + 8 * count)
+        if checked and zlib.crc32(body) != checksum:
+            return
+        yield at, size, np.frombuffer(body, np.int64, count, 8)
+        at += size
+        file.seek(at)
 
 
 @contextmanager

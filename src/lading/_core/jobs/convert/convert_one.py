@@ -80,8 +80,8 @@ def convert_one(
     ):
         opened = _open_job(job, shards, Destination.of(destination, job.stores, staging), held)
         schedule = _schedule(opened, parts)
-        if opened.write.rank is not None:
-            return _convert_rank(opened, schedule)
+        if opened.rank is not None:
+            return _convert_rank(opened, schedule, *opened.rank)
         build = _open_build(opened, schedule)
         if build.done is not None:
             _tell_ended(opened, build.done)
@@ -101,7 +101,7 @@ def _open_job(job: Job, shards: Shards, to: Destination, held: ExitStack) -> Ope
     opened = OpenJob(job, shards, to, held)
     if job.write.rank is not None:
         refuse_for_ranks(job.write, is_one_file=to.is_file, counts_keys=opened.counts_keys)
-        rank_of(job.write, os.environ)  # before all the rest
+        opened = replace(opened, rank=rank_of(job.write, os.environ))  # before all the rest
     write, ledger = _begin(opened)
     job = replace(job, write=write)
     opened = replace(opened, job=job, ledger=ledger, copies=job.copies(shards))
@@ -201,18 +201,17 @@ def _with_warning(job: Job, done: ConvertSummary) -> ConvertSummary:
     return done
 
 
-def _convert_rank(opened: OpenJob, schedule: Schedule) -> ConvertSummary:
-    """Do the tasks of one rank; return what it wrote, and what is left to do. Raises as `rank_of` and `begin_rank`."""
+def _convert_rank(opened: OpenJob, schedule: Schedule, rank: int, ranks: int) -> ConvertSummary:
+    """Do the tasks of one rank; return what it wrote, and what is left to do. Raises as `begin_rank`."""
     began, spec, to = time.perf_counter(), schedule.spec, opened.to
-    rank, ranks = rank_of(opened.write, os.environ)
     told = {
         "members": opened.members, "roots": spec.read.roots if spec.write.lazy else (),
         "source_format": opened.source_format, "needed_roots": _needed_roots(opened, spec),
     }  # fmt: skip
     staging, journal = begin_rank(to.place, opened.shards, schedule, ranks, told)
     pool, written = None, Counter[str]()
+    mine = [task.source_bytes for task in schedule.tasks if task.number % ranks == rank]
     if opened.write.shares:
-        mine = [task.source_bytes for task in schedule.tasks if task.number % ranks == rank]
         _, pool = start_workers(opened, mine, len(mine), staging)
 
     def take(answer: TaskResult) -> None:

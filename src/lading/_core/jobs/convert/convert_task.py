@@ -1,13 +1,16 @@
 """A task of a conversion: the rows of some shards, or of some places of a new order, as finished shards.
 
-Each attempt at a task writes into a folder of its own. Its answer names the files, when they are on disk.
+Each attempt at a task writes into a folder of its own. Its answer names the files, when they are on disk. Before the
+tasks, functions may be called for samples, by tasks that write no shards (`call_task`).
 """
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Self
 
@@ -17,15 +20,18 @@ from numpy.typing import NDArray
 
 from lading._core.dataset.order.spooled_order import SpooledOrder
 from lading._core.dataset.shards.random_access import uniting
+from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.source.source import LISTING_SCHEMA, Listing
 from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.dataset.transform.part_shards import planned_shards
+from lading._core.dataset.transform.sample_functions import FIRST_OF_SHARD
 from lading._core.dataset.writing.outcomes import LEDGER_NAME
 from lading._core.formats.base import Span
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
 from lading._core.jobs.convert.converter import Converter
 from lading._core.jobs.convert.job_plan import JobPlan
+from lading._core.jobs.convert.tasks import Task
 from lading._core.jobs.engine.hosts import refuse_unseen
 from lading._core.jobs.engine.messages import (
     DIGESTS_NAME,
@@ -34,6 +40,7 @@ from lading._core.jobs.engine.messages import (
     plain_value,
 )
 from lading._core.jobs.engine.progress import Tally
+from lading._core.jobs.engine.task import SentTask
 from lading._core.jobs.journal.records import write_record
 from lading._core.manifest.values import FOLDER
 from lading._core.pipeline.cutting import Cut
@@ -47,7 +54,7 @@ from lading._core.storage.base import Store, write_file
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.stores import resolve
 
-__all__ = ["Attempt", "convert_task", "refuse_unseen_folders"]
+__all__ = ["Attempt", "call_task", "convert_task", "refuse_unseen_folders", "sent_source"]
 
 
 def convert_task(
@@ -62,6 +69,61 @@ def convert_task(
 
     They are in a folder of this attempt's own, which the report names: another attempt at the task has another one.
     """
+    store = resolve(task["folder"], spec.stores)[0]
+    with _source(spec, task, indexes) as source, Attempt(store, spec, task, closing) as attempt:
+        converter: Converter = source.converter(
+            spec, task, FunctionSpool(files=dict(task["spool"][0])), on_batch=lambda: on_tally(converter.tally),
+            write_ledger=attempt.write_ledger, on_digests=attempt.on_digests,
+        )  # fmt: skip
+        converter.copy(source.places, attempt.writer, source.spans)
+        dataset = source.dataset
+        attempt.finish(
+            report, reported=dict(dataset.counts), tally=converter.tally.as_list(),
+            outcomes=plain_value(converter.losses.to_json()), skipped=encode_skipped(dataset.bad.skipped),
+        )  # fmt: skip
+
+
+def call_task(
+    spec: JobPlan,
+    task: Mapping[str, Any],
+    indexes: Sequence[pa.Table | None],
+    closing: Background,  # noqa: ARG001 - a task of a conversion has files
+    on_tally: Callable[[Tally], None],
+    report: Callable[[Mapping[str, Any]], None],
+) -> None:
+    """Call functions for the samples of a task, and keep what they make in files of this attempt; report the files."""
+    token = secrets.token_hex(8)
+    own = {place: f"{path}.{token}" for place, path in task["own"]}
+    with _source(spec, task, indexes) as source:
+        converter: Converter = source.converter(
+            spec, task, FunctionSpool(files=dict(task["spool"][0]), own=own), on_batch=lambda: on_tally(converter.tally)
+        )
+        for _ in converter.rows(source.places, source.spans):
+            pass  # the functions are called
+    files = [[place, path] for place, path in own.items() if os.path.exists(path)]
+    report({"done": task["number"], "files": files, "tally": converter.tally.as_list()})
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The source of a task: shards, or places of a new order, or spans of the shards."""
+
+    dataset: Shards
+    places: range
+    spans: Sequence[Span | None]
+    spooled_order: SpooledOrder | None
+
+    def converter(self, spec: JobPlan, task: Mapping[str, Any], spool: FunctionSpool, **how: Any) -> Converter:
+        """Return what reads the source, with what functions made before."""
+        files, first_step, first_samples = task["spool"]
+        spools = spool.of_steps(spec.steps, first_step) if files or "own" in task else ()
+        return Converter(self.dataset, spec, self.spooled_order, sizes=task["sizes"], spools=spools,
+                         first_samples=first_samples, **how)  # fmt: skip
+
+
+@contextmanager
+def _source(spec: JobPlan, task: Mapping[str, Any], indexes: Sequence[pa.Table | None]) -> Iterator[_Source]:
+    """Open the source of a task."""
     stores = spec.stores
     listing = Listing(pa.Table.from_pylist(task["shards"], LISTING_SCHEMA), index_file=spec.index_file)
     fetcher = Fetcher(stores, mmap=False, limits=spec.limits)
@@ -74,25 +136,42 @@ def convert_task(
     if task["spooled_order"] is not None:
         spooled_in, first, stop = task["spooled_order"]
         spooled_order, places = SpooledOrder.opened(spooled_in, spec.view, uniting(dataset)), range(first, stop)
-    with dataset, Attempt(resolve(task["folder"], stores)[0], spec, task, closing) as attempt:
-        converter = Converter(
-            dataset, spec, spooled_order, write_ledger=attempt.write_ledger, on_digests=attempt.on_digests,
-            on_batch=lambda: on_tally(converter.tally), sizes=task["sizes"], **_kept(task, spec),
-        )  # fmt: skip
-        converter.copy(places, attempt.writer, [each and Span(**each) for each in task["spans"]])
-        attempt.finish(
-            report, reported=dict(dataset.counts), tally=converter.tally.as_list(),
-            outcomes=plain_value(converter.losses.to_json()), skipped=encode_skipped(dataset.bad.skipped),
-        )  # fmt: skip
+    with dataset:
+        yield _Source(dataset, places, [each and Span(**each) for each in task["spans"]], spooled_order)
 
 
-def _kept(task: Mapping[str, Any], spec: JobPlan) -> dict[str, Any]:
-    """Return arguments of the converter: what functions made when the job was planned."""
-    if task["spool"] is None:
-        return {}
-    files, first_step, first_shard = task["spool"]
-    spool = FunctionSpool(files=dict(files))
-    return {"spools": spool.of_steps(spec.steps, first_step), "first_shard": first_shard}
+def sent_source(
+    shards: Shards,
+    task: Task,
+    sizes: Sequence[int],
+    spooled_order: SpooledOrder | None,
+    spool: tuple[Mapping[int, Sequence[str]], int],
+    first_samples: Sequence[int] = (),
+) -> SentTask:
+    """Return the message of a task to a worker, as far as it tells what is read.
+
+    Args:
+        shards: the source.
+        task: the task.
+        sizes: bytes of each shard of the source.
+        spooled_order: the samples, if they are written in another order.
+        spool: the files in which a worker finds what functions made, and the place of its first step.
+        first_samples: as of `Converter`, of all shards.
+    """
+    first, stop = task.first, task.stop
+    if spooled_order is not None:  # a worker needs no shard of the source but one, which tells how they are read
+        first, stop = 0, 1
+    numbers = first_samples or range(0, FIRST_OF_SHARD * len(shards.listing), FIRST_OF_SHARD)
+    message = {
+        "number": task.number,
+        "sizes": sizes[task.first : task.stop],
+        "spans": [each and asdict(each) for each in task.spans],
+        "shards": shards.listing.table.slice(first, stop - first).to_pylist(),
+        "spool": [[*spool[0].items()], spool[1], [*numbers[first:stop]]],
+        "spooled_order": None if spooled_order is None else [spooled_order.folder, task.first, task.stop],
+    }
+    indexes = [shards.indexes.held(number) for number in range(first, stop) if spooled_order is None]
+    return SentTask(message, indexes, (shards.path(first), shards.path(stop - 1)))
 
 
 class Attempt:

@@ -64,7 +64,8 @@ class Converter:
         sizes: bytes of each shard of the source, by its number, if they are known.
         max_rows: rows of a batch, at most.
         spools: as of `Transform`.
-        first_shard: number of the first shard of the dataset among those of the whole source.
+        first_samples: number of the first sample of each shard, by which spools know samples; by default samples before
+            a shard are not counted.
 
     Attributes:
         tally: counts of the rows that were converted.
@@ -84,12 +85,13 @@ class Converter:
         sizes: Sequence[int] | Mapping[int, int] = (),
         max_rows: int = _MAX_ROWS,
         spools: Sequence[StepSpool | None] = (),
-        first_shard: int = 0,
+        first_samples: Sequence[int] = (),
     ) -> None:
         self._sizes = sizes
         self.tally, self.losses = Tally(), Outcomes(write_ledger)
         self._dataset, self._spec, self._on_digests, self._on_batch = dataset, spec, on_digests, on_batch
-        self._max_rows, self._spools, self._first_shard, self._first_sample = max_rows, spools, first_shard, 0
+        self._max_rows, self._spools, self._first_sample = max_rows, spools, 0
+        self._first_samples = first_samples or range(0, FIRST_OF_SHARD * len(dataset.listing), FIRST_OF_SHARD)
         self._schema = spec.schemas.schema
         self._texts = {f.name for f in spec.schemas.schema_written or () if is_text(f.type)}
         self._holds_rows = get_format(spec.write.format).info.fixed_schema
@@ -182,8 +184,7 @@ class Converter:
                 row_filter=row_filter_of(spec.steps, spec.view, self._dataset.fetcher),
                 span=span,
             )  # fmt: skip
-            self._first_sample = FIRST_OF_SHARD * (self._first_shard + number)
-            self._first_sample += 0 if span is None else span.first_sample
+            self._first_sample = self._first_samples[number] + (0 if span is None else span.first_sample)
             for batch in found:
                 if schema is not None and schemas.whole:
                     refuse_unknown(batch.schema, schema, self._dataset.path(number))
@@ -258,7 +259,7 @@ class Converter:
 
     def _numbers(self, batch: Batch, first: int) -> NDArray[np.int64] | None:
         """The numbers of samples, by which it is kept what functions make of them."""
-        if not any(self._spools):
+        if all(spool is None for spool in self._spools):
             return None
         places = np.arange(batch.num_samples)
         if self._spooled_order is None:

@@ -68,6 +68,13 @@ class Job:
         """Whether a function replaces batches."""
         return any(step.replaces_batches for step in self.steps)
 
+    @property
+    def may_call_ahead(self) -> bool:
+        """Whether functions may be called for samples in any order, before the tasks, and what they make be kept."""
+        at_once = any(step.counts_samples or step.replaces_batches for step in self.steps)
+        functions = any(step.is_spooled for step in self.steps)
+        return functions and not (at_once or self.write.dry_run or self.write.max_failures)
+
     def in_phase(self, phase: str) -> OnProgress | None:
         """A function that reports the progress of a phase of the job; None where nobody looks."""
         report = self.on_progress

@@ -1,7 +1,8 @@
 """What the functions of a job made, in a hidden folder next to its destination, or in `temp_dir`.
 
 Functions run before the tasks of a job are known, and so before its journal begins: all of those that come before a
-step that needs all samples, others for the first samples. What they make lies in a folder of its own then, which
+step that needs all samples, others for the first samples, or for all of them if workers call them
+(`_core.jobs.convert.call_ahead`). What they make lies in a folder of its own then, which
 belongs to the journal: it is removed when the job ends, and left when the job fails. `--resume` takes it over if source
 and steps are the same, and calls functions for the other samples only. Another job of this destination sweeps it, and
 next to the destination `lading clean` does. In `temp_dir`, its name has a hash of the destination. Without `temp_dir`,
@@ -10,6 +11,7 @@ a job whose destination is remote or one file keeps nothing that outlives it.
     plan.of-functions.json    source, how it is read, and the steps up to the last function
     function-000-HASH         what the function of the first step made (`_core.dataset.transform.function_spool`); the
                               hash is of the steps up to it: parts of a dataset have a folder in common
+    function-000-HASH.TOKEN   the same of a worker
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ def job_spool(
         mode = 0o777 if job.write.temp_dir is None else 0o700  # which may be a folder of all users
         staged = held.enter_context(_folder(plan, home, left, mode))
         try:
-            with closing(FunctionSpool(staged.path, lasting=_names(steps))) as spool:
+            with closing(FunctionSpool(staged.path, lasting=_names(steps), lock=staged.lock)) as spool:
                 yield spool
         except BaseException as error:
             kept = getattr(error, "kept_tasks", "")
@@ -153,7 +155,9 @@ def _names(steps: Sequence[Step]) -> list[str]:
 def _read_again(job: Job, common: int) -> Sequence[Step]:
     """The steps up to the last function whose samples are read again; none without such a function."""
     last = max((i for i, step in enumerate(job.steps) if step.needs_all), default=0)
-    return _with_functions(job.steps[: len(job.steps) if job.write.num_shards is not None else max(last, common)])
+    ahead = job.may_call_ahead and (job.write.shares or job.write.resume)
+    every = ahead or job.write.num_shards is not None
+    return _with_functions(job.steps[: len(job.steps) if every else max(last, common)])
 
 
 def _home(job: Job, place: tuple[Store, str], *, alone: bool) -> str | None:

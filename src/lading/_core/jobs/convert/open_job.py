@@ -63,6 +63,7 @@ class OpenJob:
         ledger: file of the rows that are lost; None where none is kept.
         copies: whether samples become samples of the same format, and nothing changes.
         members: the schema that members of tars stand for, if tars are copied.
+        rank: the rank of this process, and the number of ranks; None without ranks.
         began: when the conversion began.
     """
 
@@ -73,6 +74,7 @@ class OpenJob:
     ledger: Sink | None = None
     copies: bool = False
     members: pa.Schema | None = None
+    rank: tuple[int, int] | None = None
     began: float = field(default_factory=time.perf_counter)
 
     @property

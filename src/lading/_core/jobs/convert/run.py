@@ -6,7 +6,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from math import ceil
 from queue import Empty, SimpleQueue
@@ -16,7 +16,7 @@ from lading._core.content.digests import DatasetDigest
 from lading._core.dataset.values.absent_fields import refuse_absent_fields
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.features.items import KEY
-from lading._core.jobs.convert.convert_task import Attempt
+from lading._core.jobs.convert.convert_task import Attempt, sent_source
 from lading._core.jobs.convert.converter import Converter
 from lading._core.jobs.convert.open_job import OpenJob
 from lading._core.jobs.convert.schedule import Schedule
@@ -81,7 +81,7 @@ class Run:
         self._ledger, self._store, self._shared = opened.ledger, opened.to.store, False
         self.digest = digest = DatasetDigest() if self.spec.digests else None
         self._spool, self._first_step = schedule.spool, len(schedule.steps) - len(self.spec.steps)
-        self._spooled = dict[int, str]()
+        self._spooled = dict[int, list[str]]()
         ledger = opened.ledger
         self._converter = Converter(
             self._dataset, self.spec, self._spooled_order,
@@ -224,27 +224,15 @@ class Run:
     def sent(self, tasks: str, task: Task) -> SentTask:
         """Return the message of a task to a worker, which adds a token of the attempt to the folder's name."""
         assert self._journal is not None, "else nobody else does tasks"
-        spooled_order, first, stop = self._spooled_order, task.first, task.stop
-        if spooled_order is not None:  # a worker needs no shard of the source but one, which tells how they are read
-            first, stop = 0, 1
-        message = {
-            "number": task.number,
+        spool = self._spooled, self._first_step
+        sent = sent_source(self._dataset, task, self._sizes, self._spooled_order, spool)
+        written = {
             "folder": f"{tasks}/task-{task.number:06d}",
             "record": record_path(self._journal.folder, task.number),
             "cut": asdict(task.cut),
-            "sizes": self._sizes[task.first : task.stop],
             "first_row": task.first_row,
-            "spans": [each and asdict(each) for each in task.spans],
-            "shards": self._dataset.listing.table.slice(first, stop - first).to_pylist(),
-            "spool": self._kept_in(task),
-            "spooled_order": None if spooled_order is None else [spooled_order.folder, task.first, task.stop],
         }
-        indexes = [self._dataset.indexes.held(number) for number in range(first, stop) if spooled_order is None]
-        return SentTask(message, indexes, (self._dataset.path(first), self._dataset.path(stop - 1)))
-
-    def _kept_in(self, task: Task) -> tuple[list[tuple[int, str]], int, int] | None:
-        """The files in which a worker finds what functions made, the place of its first step, and its first shard."""
-        return ([*self._spooled.items()], self._first_step, task.first) if self._spooled else None
+        return replace(sent, message={**sent.message, **written})
 
     def _on_batch(self) -> None:
         self._on_tally()

@@ -24,6 +24,7 @@ from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.features.items import KEY
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
+from lading._core.jobs.convert.call_ahead import Calls, call_tasks
 from lading._core.jobs.convert.converter import Converter
 from lading._core.jobs.convert.job import Job
 from lading._core.jobs.convert.job_plan import JobPlan
@@ -61,6 +62,8 @@ _PIECES_OF_SHARD = 64
 _QUICK_BYTES = 2 << 30
 """Source bytes for each worker, below which one process has moved them all before several have begun: on the machine
 measured, two workers and one are even at 4 GB."""
+_FEW_TASKS = 4
+"""Tasks for each worker, below which slow functions are called before: the last tasks would leave workers idle."""
 _LOOKED_UP = 1 << 16
 """Numbers of samples whose shards are looked up at once."""
 
@@ -117,9 +120,18 @@ def make_schedule(opened: OpenJob, spool: FunctionSpool) -> Schedule:
     staging, pool = opened.to.whole, None
     if not before:
         pieces = planned_pieces(job, shards, sizes, alone=alone)
+        count = _about_tasks(job.write, sizes, pieces, alone=alone)
+        calls = call_tasks(shards, sizes, _workers(job.write)) if _calls_ahead(opened, spool, count) else []
         if shares:
-            staging, pool = start_workers(opened, sizes, len(pieces), staging)
+            most = len(pieces) if count > 1 else len(calls)
+            staging, pool = start_workers(opened, sizes, most, staging, early=count > 1)
         spec = settled(job, shards, spool)
+        if calls:
+            with ExitStack() as held:
+                on_progress = job.in_phase("calling functions")
+                Calls(shards, spec, sizes, spool, on_progress=on_progress).run(
+                    calls, pool or _lazy_pool(opened, held, _workers(job.write), spool.lock)
+                )
         tasks = _numbered(planned_tasks(shards, spec, sizes, pieces, spool, alone=alone), shards, spec, None)
         return Schedule(spec, tasks, sizes, staging, pool, apart=apart, spool=spool)
     if job.columns is not None:
@@ -141,6 +153,29 @@ def make_schedule(opened: OpenJob, spool: FunctionSpool) -> Schedule:
     )  # fmt: skip
 
 
+def _calls_ahead(opened: OpenJob, spool: FunctionSpool, tasks: int) -> bool:
+    """Whether functions are called before the tasks, so many of which are expected, if the functions are slow."""
+    job, write = opened.job, opened.write
+    if not (write.shares and job.may_call_ahead) or tasks >= _FEW_TASKS * _workers(write):
+        return False
+    if opened.rank is not None and (tasks > 1 or opened.rank[0] > 0):
+        return False  # ranks share the tasks: the first one does the only task
+    return spool.lasts or not write.sharing.is_elsewhere  # other machines do not see a temporary folder
+
+
+def _workers(write: WriteOptions) -> int:
+    """How many processes or threads may do the work; those of this machine, where an executor knows how many."""
+    return threads_each(1) if write.workers == 1 else write.workers
+
+
+def _about_tasks(write: WriteOptions, sizes: Sequence[int], pieces: Sequence[Piece], *, alone: bool) -> int:
+    """About how many tasks a conversion in the order of its source will have."""
+    size, is_cut = _shard_size(write), any(piece.span is not None for piece in pieces)
+    if alone or _is_undivided(write) or (not is_cut and is_one_task(sizes, size)):
+        return 1
+    return max(sum(sizes) // max(SHARD_BYTES if size is None else size, ALONE_BYTES // 4), 2)
+
+
 def _is_apart(job: Job, behind: Sequence[Step]) -> bool:
     """Whether any process may do the tasks; `behind` are the steps behind the last one that needs all samples."""
     target = get_format(job.write.format)
@@ -157,7 +192,7 @@ def _is_apart(job: Job, behind: Sequence[Step]) -> bool:
 
 
 def start_workers(
-    opened: OpenJob, sizes: Sequence[int], most_tasks: int, staging: Staging | None
+    opened: OpenJob, sizes: Sequence[int], most_tasks: int, staging: Staging | None, *, early: bool = True
 ) -> tuple[Staging | None, LazyPool | None]:
     """The folder to build in and the workers, if there is work for several processes; no more than there are tasks.
 
@@ -166,26 +201,32 @@ def start_workers(
         sizes: bytes of the parts of the source that are left.
         most_tasks: tasks, at most.
         staging: the folder, if there is one already.
+        early: whether workers may start before the first task, if the work is slow.
     """
     write, to, held = opened.write, opened.to, opened.held
     elsewhere = write.sharing.is_elsewhere
-    count = min(threads_each(1) if write.workers == 1 else write.workers, most_tasks)
+    count = min(_workers(write), most_tasks)
     if count <= 1 and not elsewhere:
         return staging, None
     staging = staging or Staging.begin(to.store, to.path, shared=False)
     held.callback(staging.drop)  # nothing is left to drop after the commit
-    lock, threads = staging.lock, write.threads or threads_each(count)
-
-    def start(_: int) -> ExecutorPool:
-        if elsewhere:
-            return open_executor(write.sharing, write.threads)
-        return worker_programs(count, lock=lock, threads=threads)
-
-    pool = LazyPool(held, start)
+    pool = _lazy_pool(opened, held, count, staging.lock)
     slow = write.verify or opened.job.looks_at_values
-    if elsewhere or slow or not is_quick(opened.shards, to.store, write.options or {}, sizes, count):
+    if elsewhere or (early and (slow or not is_quick(opened.shards, to.store, write.options or {}, sizes, count))):
         pool.begin(count)  # before the plan: what workers import takes as long as a look at a few GB
     return staging, pool
+
+
+def _lazy_pool(opened: OpenJob, held: ExitStack, count: int, lock: int | None) -> LazyPool:
+    """The workers, which have not begun: so many, or those of an executor. They hold the lock as long as they live."""
+    write = opened.write
+
+    def start(_: int) -> ExecutorPool:
+        if write.sharing.is_elsewhere:
+            return open_executor(write.sharing, write.threads)
+        return worker_programs(count, lock=lock, threads=write.threads or threads_each(count))
+
+    return LazyPool(held, start)
 
 
 def is_quick(dataset: Shards, store: Store, options: Mapping[str, Any], sizes: Sequence[int], workers: int) -> bool:

@@ -48,7 +48,7 @@ def encode_job(job: Mapping[str, Any], threads: int) -> bytes:
     """Return a job as `do_task` takes it.
 
     Args:
-        job: the conversion or the reading, under its name; a reading with the name of its run.
+        job: the conversion, its calls of functions, or the reading, under its name; a reading with the name of its run.
         threads: threads that each task may use in another process.
     """
     sender = {"version": own_version(), "process": _this_process(), "host": platform.node()}
@@ -73,7 +73,7 @@ def do_task(job: bytes, task: bytes) -> bytes:
         if sender["process"] == _this_process():
             answer = _done(told, task)
         else:
-            if "conversion" in told:
+            if "reading" not in told:
                 from lading._core.jobs.convert.convert_task import refuse_unseen_folders
 
                 refuse_unseen_folders(decode_message(task)[0], sender["host"])
@@ -113,9 +113,11 @@ def begin_job(job: Mapping[str, Any]) -> DoTask:
         )
 
         return partial(read_task, job["run"], job["reading"])
-    from lading._core.jobs.convert.convert_task import convert_task
+    from lading._core.jobs.convert.convert_task import call_task, convert_task
     from lading._core.jobs.convert.job_plan import JobPlan
 
+    if "calls" in job:
+        return partial(call_task, JobPlan.decode(job["calls"]))
     return partial(convert_task, JobPlan.decode(job["conversion"]))
 
 

@@ -171,6 +171,7 @@ class ExecutorPool:
             LadingError: the first error of a task; StoreError if the process of one task died again and again.
         """
         waiting, failures, encoded = deque(tasks), failures or Failures(0), encode_job(job, self._threads)
+        self._done, self._under_way = Tally(), {}
         for number in [task.number for task in tasks]:
             while number not in self._finished and number not in failures.found:
                 while waiting and self._has_room():

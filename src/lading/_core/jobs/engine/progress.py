@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from lading._core.dataset.shards.shards import Shards
 
-__all__ = ["OnProgress", "Progress", "Speed", "Tally", "reporting_passes"]
+__all__ = ["OnProgress", "Progress", "Speed", "Tally", "is_worth_workers", "reporting_passes"]
 
 _WORTH_S = 3.0
 """Workers take half a second to start: they are worth it if the rest takes longer than this."""
@@ -114,4 +114,9 @@ class Speed:
     def is_worth_workers(self) -> bool:
         """Whether the rest takes so long, by the time of the first tasks, that workers are worth their start."""
         elapsed_s = time.perf_counter() - self._began
-        return (elapsed_s * self._left_bytes / self._done_bytes if self._done_bytes else 0) > _WORTH_S
+        return is_worth_workers(elapsed_s * self._left_bytes / self._done_bytes if self._done_bytes else 0)
+
+
+def is_worth_workers(seconds: float) -> bool:
+    """Return whether workers are worth their start, if one process takes so many seconds more than they do."""
+    return seconds > _WORTH_S
