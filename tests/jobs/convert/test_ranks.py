@@ -166,3 +166,11 @@ def test_what_one_process_must_do_is_refused(more: dict[str, Any], source: Path,
     with pytest.raises(UsageError, match=r"ranks cannot do this|one process does this"):
         lading.convert(source, tmp_path / "out", rank=0, world_size=2, **asked)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_rank_without_a_task_says_so(tmp_path: Path) -> None:
+    folder = write_tars(tmp_path / "in", 4, "1MB")
+    did = [lading.convert(folder, tmp_path / "out", format="parquet", rank=rank, world_size=8) for rank in (0, 7)]
+    assert "rank 0 of 8 is done" in did[0].unfinished
+    assert "rank 7 of 8 has no task: the job is 1 task" in did[1].unfinished
+    assert "at most 1 rank;" in did[1].unfinished

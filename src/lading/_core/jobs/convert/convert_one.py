@@ -224,11 +224,15 @@ def _convert_rank(opened: OpenJob, schedule: Schedule, rank: int, ranks: int) ->
     to_type = f"'lading finish {shlex.quote(to.path)}'"
     next_step = to_type if done == journal.tasks else f"when all ranks are done: {to_type}"
     told_tasks = f"in all {done:,} of {count(journal.tasks, 'task')}"
+    own = "is done"
+    if not mine:
+        tasks, most = count(journal.tasks, "task"), count(journal.tasks, "rank")
+        own = f"has no task: the job is {tasks}, each of about one output shard. Use at most {most}"
     return ConvertSummary(
         opened.source_format, spec.write.format, opened.shards.view, run.tally.shards, written["shards"],
         run.tally.samples, run.tally.rows, written["size"], run.tally.payload_bytes, time.perf_counter() - began,
         differences=spec.schemas.differences,
-        unfinished=f"rank {rank} of {ranks} is done; {told_tasks}: {next_step}",
+        unfinished=f"rank {rank} of {ranks} {own}; {told_tasks}: {next_step}",
         samples_read=run.tally.samples_read,
     )  # fmt: skip
 
