@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from PIL import Image
 
 import lading
+from lading.errors import SchemaMismatch, UsageError
 from peers import import_peer
 
 webdataset = import_peer("webdataset")
@@ -161,3 +163,84 @@ def test_lists_of_pictures_in_both_directions(tmp_path: Path) -> None:
     [sample] = webdataset.WebDataset(str(next((tmp_path / "out").glob("*.tar"))), shardshuffle=False).decode("pil")
     assert sample["image.json"] == [*items]
     assert {sample[name].size for name in items} == {(2, 2)}
+
+
+_COLUMNS = {
+    "text": (pa.string(), None, str), "label": (pa.int64(), "cls", int), "small": (pa.uint8(), "cls", int),
+    "ok": (pa.bool_(), "json", bool), "score": (pa.float64(), "json", float), "half": (pa.float32(), "json", float),
+    "tags": (pa.list_(pa.string()), "json", list), "meta": (pa.struct({"a": pa.int32()}), "json", dict),
+    "array": (TENSOR, "npy", np.ndarray), "day": (pa.date32(), "txt", str), "id": (pa.string(), "txt", str),
+    "price": (pa.decimal128(5, 2), "txt", str), "index": (pa.int64(), None, int), "note.txt": (pa.string(), None, str),
+    "raw": (pa.binary(), None, bytes), "word": (pa.dictionary(pa.int8(), pa.string()), "txt", str),
+}  # fmt: skip
+"""Type of each column, the ending that its members get, and the type that webdataset decodes."""
+_VALUES: dict[str, list[Any]] = {
+    "text": ["a", "ü"], "label": [3, None], "small": [1, 255], "ok": [True, False], "score": [1.0, float("inf")],
+    "half": [0.5, -2.0], "tags": [["x"], []], "meta": [{"a": 1}, {"a": None}], "array": [[1, 2], [3, 4]], "day": [1, 2],
+    "id": ["t1", "7"], "price": [Decimal("1.50"), Decimal(2)], "index": [1, 2], "note.txt": ["n", "m"],
+    "raw": [b"\xff", b"3"], "word": ["x", "x"],
+}  # fmt: skip
+
+
+def test_webdataset_decodes_members_with_its_endings(tmp_path: Path) -> None:
+    arrays = [
+        pa.ExtensionArray.from_storage(kind, pa.array(_VALUES[name], kind.storage_type)) if kind is TENSOR
+        else pa.array(_VALUES[name], kind)
+        for name, (kind, _, _) in _COLUMNS.items()
+    ]  # fmt: skip
+    with lading.writer(tmp_path / "in.arrow") as writer:
+        writer.write_batch(pa.table(dict(zip(_COLUMNS, arrays, strict=True))))
+    done = lading.convert(tmp_path / "in.arrow", tmp_path / "tars", format="webdataset", verify=True,
+                          options={"endings": "webdataset"})  # fmt: skip
+    assert (done.notes, done.digest) == ([], lading.digest(tmp_path / "in.arrow").ordered)
+    shard = str(tmp_path / "tars" / "shard-000000.tar")
+    for row, sample in enumerate(webdataset.WebDataset(shard, shardshuffle=False).decode()):
+        for name, (_, ending, kind) in _COLUMNS.items():
+            value = sample.get(f"{name}.{ending}" if ending else name)
+            if _VALUES[name][row] is None:
+                assert value is None
+                continue
+            assert type(value) is kind, name
+            if kind is np.ndarray:
+                assert value.tolist() == _VALUES[name][row]
+            elif name not in ("day", "price"):
+                assert value == _VALUES[name][row]
+    with lading.open(tmp_path / "tars") as written, lading.open(tmp_path / "in.arrow") as source:
+        assert written.columns == source.columns
+        assert repr(list(written)) == repr(list(source))
+
+
+def test_names_without_an_ending_are_noted(tmp_path: Path) -> None:
+    rows = [{"__key__": "a", "caption": "x", "txt": "y", "label": 1, "raw": b"\xff"}]
+    with lading.writer(tmp_path / "in.parquet") as writer:
+        for row in rows:
+            writer.write(row)
+    [note] = lading.convert(tmp_path / "in.parquet", tmp_path / "plain", format="webdataset").notes
+    assert note.startswith("webdataset gives bytes for caption, label: ")
+    assert "endings=webdataset" in note
+    assert not lading.convert(tmp_path / "in.parquet", tmp_path / "out", format="mds").notes
+    # Tars that have no endings get them, and keep them in copies.
+    lading.convert(tmp_path / "plain", tmp_path / "named", format="webdataset", options={"endings": "webdataset"})
+    lading.convert(tmp_path / "named", tmp_path / "copy", format="webdataset")
+    for folder in ("named", "copy"):
+        [sample] = _read_by_webdataset(tmp_path / folder)
+        assert sample == {"__key__": "a", "caption.txt": b"x", "txt": b"y", "label.cls": b"1", "raw": b"\xff"}
+        assert list(lading.open(tmp_path / folder)) == rows
+    lading.open(tmp_path / "named").cast({"label": "string"}).write(tmp_path / "cast", format="webdataset")
+    assert next(_read_by_webdataset(tmp_path / "cast")).keys() == {"__key__", "caption", "txt", "label", "raw"}
+
+
+def test_a_column_has_one_ending(tmp_path: Path) -> None:
+    def write(*values: pa.Array) -> None:
+        with lading.writer(tmp_path / "out", format="webdataset", options={"endings": "webdataset"}) as writer:
+            for row, column in enumerate(values):
+                writer.write_batch(pa.table({"__key__": [str(row)], "txt": ["x"], "v": column}))
+
+    with pytest.raises(SchemaMismatch, match=r"column 'v'.*several endings; expected cls, found json.*schema="):
+        write(pa.array([1]), pa.array([1.5]))
+    write(pa.nulls(1), pa.array([1]))
+    assert lading.open(tmp_path / "out")["v"][:] == [None, 1]
+    with pytest.raises(UsageError, match="keep their names get no endings"):
+        lading.writer(tmp_path / "no", format="webdataset", options={"endings": "webdataset", "fields": "given"})
+    with pytest.raises(UsageError, match="no such endings"):
+        lading.writer(tmp_path / "no", format="webdataset", options={"endings": "wds"})

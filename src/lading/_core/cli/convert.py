@@ -124,6 +124,7 @@ def _outcomes(done: ConvertSummary) -> Iterator[tuple[str, str]]:
         yield from ((label if i == 0 else "", line) for i, line in enumerate(rows[label]))
     yield from (("", f"  {_row(entry, tells_reason=len(rows['lost']) > 1)}") for entry in done.lost)
     yield from (("warning", line) for line in rows["warning"])
+    yield from (("note", line) for line in done.notes)
 
 
 def _row(entry: Mapping[str, Any], *, tells_reason: bool) -> str:

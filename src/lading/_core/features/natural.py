@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -124,6 +125,24 @@ def member_name(field: pa.Field) -> str:
     """
     extension = (field.metadata or {}).get(EXTENSION_KEY, b"").decode()
     return f"{field.name}.{extension}" if extension else str(field.name)
+
+
+def with_extensions(schema: pa.Schema, extensions: Mapping[str, str]) -> pa.Schema:
+    """Return a schema with the extensions of the members of some columns, for `member_name`."""
+    fields = [
+        field.with_metadata({**(field.metadata or {}), EXTENSION_KEY: extensions[field.name].encode()})
+        if field.name in extensions else field
+        for field in schema
+    ]  # fmt: skip
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def without_extension(field: pa.Field) -> pa.Field:
+    """Return a field without the extension of its members, unless they are media: values of other types may follow."""
+    metadata = field.metadata or {}
+    if EXTENSION_KEY not in metadata or known_feature(field).is_media:
+        return field
+    return field.with_metadata({key: value for key, value in metadata.items() if key != EXTENSION_KEY})
 
 
 def list_of_member(name: str) -> str | None:

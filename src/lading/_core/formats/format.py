@@ -52,6 +52,7 @@ class Presets:
     Attributes:
         read_to_copy, write_copies: options of reading and of writing under which a copy within this format keeps
             details that other formats lack (the case and order of member names).
+        write_changed: options of writing under which nothing is a copy: members get other names.
         read_deep: options of reading under which a reader also runs checks that are too slow for every read.
         read_whole: options of reading under which rows come with the bytes of files next to the shard.
         ignore_sidecar: options of reading under which the index file next to a shard is ignored.
@@ -59,6 +60,7 @@ class Presets:
 
     read_to_copy: Mapping[str, Any] = field(default_factory=dict)
     write_copies: Mapping[str, Any] = field(default_factory=dict)
+    write_changed: Mapping[str, Any] = field(default_factory=dict)
     read_deep: Mapping[str, Any] = field(default_factory=dict)
     read_whole: Mapping[str, Any] = field(default_factory=dict)
     ignore_sidecar: Mapping[str, Any] = field(default_factory=dict)
@@ -127,6 +129,8 @@ class Written:
         asked_fields: columns that the options declare, as samples are to be encoded for them; None if there are none.
         lost_types: columns whose exact types a file does not keep without a manifest.
         schema: returns the columns with the types in which they are read back; None if their types stay.
+        extensions: of formats whose rows are members: the ending that the members of a column get, by its name.
+        note: what readers of the format make less of than lading, and the option that changes it; empty for nothing.
     """
 
     read_options: Mapping[str, Any] = field(default_factory=dict)
@@ -135,6 +139,8 @@ class Written:
     asked_fields: pa.Schema | None = None
     lost_types: Sequence[str] = ()
     schema: Callable[[], pa.Schema] | None = None
+    extensions: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
 
 
 R = TypeVar("R")

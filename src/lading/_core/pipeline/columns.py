@@ -14,7 +14,13 @@ from lading._core.arrow.json_columns import wider_column
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import LIST_TYPES, child_fields, is_bytes, is_text, plain_type
 from lading._core.features.items import KEY, RESERVED, without_source
-from lading._core.features.natural import has_natural_type, in_natural_type, natural_schema
+from lading._core.features.natural import (
+    EXTENSION_KEY,
+    has_natural_type,
+    in_natural_type,
+    natural_schema,
+    with_extensions,
+)
 from lading._core.features.stored_values import npy_head
 from lading._core.features.types import (
     FEATURE_KEY,
@@ -88,7 +94,12 @@ class WrittenColumns:
         schema, info = written_schema(columns), self._kind.format.info
         if not self._kind.row_layout.types_by_format:
             return schema
-        return natural_schema(schema, typed=info.fixed_schema, nested=info.stores_structs)
+        return self.with_extensions(natural_schema(schema, typed=info.fixed_schema, nested=info.stores_structs))
+
+    def with_extensions(self, columns: pa.Schema) -> pa.Schema:
+        """Return the schema with the extensions that the options of tars ask for."""
+        extensions = self._kind.format.written(columns, self._kind.options).extensions
+        return with_extensions(columns, extensions) if extensions else columns
 
     def converted(self, columns: pa.Schema) -> dict[str, pa.Field]:
         """Return the fields of columns that `in_natural_types` converts, by name."""
@@ -280,10 +291,23 @@ def _unwrapped(kind: pa.DataType) -> pa.DataType:
     return _unwrapped(kind.value_type) if wrapped else kind
 
 
+def _refuse_other_ending(known: pa.Field, written: pa.Field) -> None:
+    """Raise SchemaMismatch if the members of a column would have two names: a reader takes one of them."""
+    expected, found = ((field.metadata or {}).get(EXTENSION_KEY, b"").decode() for field in (known, written))
+    if expected != found:
+        raise SchemaMismatch("values of one column need several endings", column=known.name, expected=expected or None,
+                             found=f"{found or 'no ending'}, of {written.type}",
+                             advice="Name the types of all columns: schema=pa.schema([…]).")  # fmt: skip
+
+
 def _wider_member(known: pa.Field, written: pa.Field) -> pa.Field:
     """Return a field whose type holds the values of both: as members, text and bytes are one kind."""
     if npy_head(known) != npy_head(written):
         raise SchemaMismatch("arrays of several types or shapes", column=known.name)
+    if pa.types.is_null(known.type):
+        known = known.with_metadata(written.metadata)
+    elif not pa.types.is_null(written.type):
+        _refuse_other_ending(known, written)
     known = known.with_nullable(known.nullable or written.nullable)
     if known.type == written.type:
         return known

@@ -122,7 +122,7 @@ class PartWriter:
                     error.at(sample=rows.column(KEY)[error.row].as_py())
                 error.row += self.num_rows - batch.num_rows
             raise
-        return _as_members(stored) if self._kind.takes_members else stored
+        return _as_members(stored, self.columns) if self._kind.takes_members else stored
 
     def left_in_files(self, batch: Batch) -> Collection[str]:
         """Return the columns whose payload shards may take from files; begins a shard if that is not known yet."""
@@ -275,11 +275,13 @@ class PartWriter:
             shard.abort()
 
 
-def _as_members(batch: Batch) -> Batch:
+def _as_members(batch: Batch, columns: WrittenColumns) -> Batch:
     """Return rows with columns named as the members that they become."""
-    names = {field.name: member_name(field) for field in batch.schema}
+    schema = columns.with_extensions(batch.schema)
+    names = {field.name: member_name(field) for field in schema}
     if all(name == new for name, new in names.items()):
         return batch
+    batch = batch.with_rows(batch.rows.cast(schema))
     ranges = {names[name]: where for name, where in batch.ranges.items()}
     return batch.with_rows(batch.rows.rename_columns([*names.values()]), ranges=ranges)
 

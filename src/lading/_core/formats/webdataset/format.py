@@ -40,6 +40,7 @@ from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import Format, FormatInfo, Presets, Written
 from lading._core.formats.mapped import selected_rows
 from lading._core.formats.webdataset.check import check_shard
+from lading._core.formats.webdataset.endings import lacking_endings
 from lading._core.formats.webdataset.energon import (
     INFO_NAME,
     SPLIT_NAMES,
@@ -67,6 +68,8 @@ from lading.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["FORMAT", "ReadOptions", "WebdatasetFormat", "WebdatasetReader", "WebdatasetWriter", "WriteOptions"]
 
+_NAMES = 8
+"""Columns that a note names."""
 _ENDINGS = {wrap: f".tar{ending}" for wrap, ending in ENDINGS.items()}
 
 
@@ -123,7 +126,10 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         read_options=ReadOptions,
         write_options=WriteOptions,
         presets=Presets(
-            read_to_copy={"lower_case": False}, write_copies={"fields": "given"}, ignore_sidecar={"sidecar": "ignore"}
+            read_to_copy={"lower_case": False},
+            write_copies={"fields": "given"},
+            write_changed={"endings": "webdataset"},
+            ignore_sidecar={"sidecar": "ignore"},
         ),
         # Of webdataset, energon, wids, img2dataset:
         leftovers=r".*\.idx|\.nv-meta/.*|index\.json|\d+(?:\.parquet|_stats\.json)",
@@ -180,7 +186,15 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         """Return that keys are escaped, which nothing in a tar says, and that members keep no types."""
         read_options = {"escape": "percent"} if options.escape == "percent" else {}
         lost = [field.name for field in schema if not _keeps_type(field)]
-        return Written(read_options, needs_schema=options.fields == "sorted", lost_types=lost)
+        lacking = {} if options.fields == "given" else lacking_endings(schema)
+        named = lacking if options.endings == "webdataset" else {}
+        note = "" if named or not lacking else (
+            f"webdataset gives bytes for {_listed([*lacking])}: no ending of these names says what they hold: "
+            "--to-option endings=webdataset adds endings"
+        )  # fmt: skip
+        return Written(
+            read_options, needs_schema=options.fields == "sorted", lost_types=lost, extensions=named, note=note
+        )
 
     def schema_as_read(self, schema: pa.Schema, options: ReadOptions, *, restored: bool) -> pa.Schema:
         """Return the columns without dictionaries, bytes as large_binary; or in lower case: copied tars keep names."""
@@ -201,6 +215,11 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
     def find_members(self, file: ShardFile, *, failed: bool) -> TarMembers:
         """Find the members of a damaged tar, by their headers."""
         return find_members(map_file(file), file.path, failed=failed)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES:,} more" if len(names) > _NAMES else ""
+    return ", ".join(names[:_NAMES]) + more
 
 
 def _keeps_type(field: pa.Field) -> bool:

@@ -78,8 +78,9 @@ class TypedReader(TarReader):
         self._fetcher = fetcher
         self._reads_together = is_remote(tar.source.store) and not self.holds_values
         self._follows_index = tar.source.by_index and tar.source.index is not None
-        self._schema = restored_schema(self._with_lists(super().schema() if schema is None else schema))
-        self._members = {KEY: KEY, **{field.name: member_name(field) for field in self._schema if field.name != KEY}}
+        written = self._with_lists(super().schema() if schema is None else schema)
+        self._schema = restored_schema(written)
+        self._members = {KEY: KEY, **{field.name: member_name(field) for field in written if field.name != KEY}}
         named = {*options.lists}.difference(field.name for field in self._schema if pa.types.is_null(field.type))
         self._lists = [field.name for field in self._schema if has_items(field.type) or field.name in named]
         self._members.update({name: list_member(name) for name in self._lists})

@@ -48,7 +48,7 @@ from lading._core.arrow.views import (
 )
 from lading._core.features.casts import json_texts
 from lading._core.features.huggingface import media_advice
-from lading._core.features.natural import is_number
+from lading._core.features.natural import EXTENSION_KEY, is_number, without_extension
 from lading._core.features.stored_values import is_payload, npy_head, npy_header, restored_type
 from lading._core.features.types import FEATURE_KEY, Array, decode, feature_of, tag_by_extension
 from lading.errors import DataError, Unrepresentable
@@ -80,7 +80,8 @@ def restored_schema(schema: pa.Schema) -> pa.Schema:
     because they have another digest: they need an explicit feature.
     """
     return pa.schema(
-        [_tagged(field).with_type(restored_type(field.type)) for field in schema], metadata=schema.metadata
+        [without_extension(_tagged(field).with_type(restored_type(field.type))) for field in schema],
+        metadata=schema.metadata,
     )
 
 
@@ -113,6 +114,8 @@ def encoder_of(field: pa.Field) -> Encoder:
     head = npy_head(field)
     if head is not None:
         return _head_encoder(field, *head)
+    if pa.types.is_floating(kind) and (field.metadata or {}).get(EXTENSION_KEY) == b"json":
+        return _json_float_texts
     found = next((encode for test, encode in _ENCODERS if test(kind)), None)
     if found is None:
         raise Unrepresentable("neither bytes nor text hold the values of this column exactly", column=field.name,
@@ -142,6 +145,13 @@ def _texts(column: pa.Array) -> pa.Array:
 
 def _float_texts(column: pa.Array) -> pa.Array:
     return column.cast(pa.float64()).cast(_TEXT)
+
+
+def _json_float_texts(column: pa.Array) -> pa.Array:
+    """Return floats as Python's json writes them: `1.0`, `NaN`, `Infinity`."""
+    texts = _float_texts(column)
+    texts = pc.replace_substring_regex(texts, "^(-?[0-9]+)$", r"\1.0")
+    return pc.replace_substring(pc.replace_substring(texts, "nan", "NaN"), "inf", "Infinity")
 
 
 def _time_texts(column: pa.Array) -> pa.Array:

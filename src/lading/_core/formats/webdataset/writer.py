@@ -66,6 +66,9 @@ class WriteOptions:
         fields: `sorted` writes the members of a sample by name. `given` writes members in column order, with names in
             any case; text and bytes only. A copy of tars uses `given`, and its manifest keeps only the types of the
             source.
+        endings: `names`: members are named after columns. `webdataset`: they also get the ending by which webdataset
+            decodes them, if they have none: `caption.txt`, `label.cls`, `meta.json`, `emb.npy`. The manifest keeps the
+            names of columns, so lading reads the same columns.
         energon: Name of a split, such as `train`: write what megatron-energon needs next to the tars too, with all of
             them as this split. That is `.tar.idx`, and `.info.json`, `split.yaml` and `dataset.yaml` in `.nv-meta`.
             Plain tars only.
@@ -76,6 +79,7 @@ class WriteOptions:
     mtime: int = 0
     escape: Literal["error", "percent"] = "error"
     fields: Literal["sorted", "given"] = "sorted"
+    endings: Literal["names", "webdataset"] = "names"
     energon: str | None = None
 
     def __post_init__(self) -> None:
@@ -90,6 +94,12 @@ class WriteOptions:
             raise UsageError("no such policy", expected="error or percent", found=f"escape={self.escape!r}")
         if self.fields not in ("sorted", "given"):
             raise UsageError("no such order", expected="sorted or given", found=f"fields={self.fields!r}")
+        if self.endings not in ("names", "webdataset"):
+            raise UsageError("no such endings", expected="names or webdataset", found=f"endings={self.endings!r}")
+        if self.endings == "webdataset" and self.fields == "given":
+            raise UsageError("members that keep their names get no endings",
+                             found="endings='webdataset' with fields='given'",
+                             advice="Copies and salvages have fields='given'. Convert what was saved.")  # fmt: skip
         if self.energon is not None and (self.compression or not self.energon):
             raise UsageError("megatron-energon reads plain tars, in splits with names",
                              found=f"energon={self.energon!r}, compression={self.compression!r}")  # fmt: skip

@@ -20,6 +20,8 @@ from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.steps.key_steps import split_by_group
 from lading._core.dataset.writing.single_file import check_file, options_of_file
 from lading._core.dataset.writing.writer import DatasetWriter, WriteSummary
+from lading._core.features.row_layout import row_layout
+from lading._core.formats.format import AnyFormat
 from lading._core.jobs.convert.job import Job
 from lading._core.jobs.convert.job_plan import JobPlan
 from lading._core.jobs.convert.job_spool import PartSpools, job_spool
@@ -179,8 +181,17 @@ def _summary(
         skipped_shards=shards.bad.listed(), differences=spec.schemas.differences, dry_run=spec.write.dry_run,
         roots=_needed_roots(opened, spec),
         tasks=0 if journal is None else journal.tasks, tasks_before=0 if journal is None else len(journal.done),
+        notes=_notes(opened.target, spec),
         samples_read=run.tally.samples_read if schedule.samples_read is None else schedule.samples_read,
     )  # fmt: skip
+
+
+def _notes(target: AnyFormat, spec: JobPlan) -> list[str]:
+    schema = spec.schemas.schema_written
+    if schema is None or not row_layout(spec.view).types_by_format:
+        return []
+    note = target.written(schema, target.write_options(spec.write.options or {})).note
+    return [note] if note else []
 
 
 def _tell_ended(opened: OpenJob, done: ConvertSummary) -> None:

@@ -91,9 +91,11 @@ class Job:
 
     def copies(self, shards: Shards) -> bool:
         """Whether samples become samples of the same format, and nothing changes."""
-        as_they_are = shards.types is None and not shards.format_options.get("lists")
+        options, target = self.write.options or {}, get_format(self.write.format)
+        changed = any(options.get(name) == value for name, value in target.info.presets.write_changed.items())
+        as_they_are = shards.types is None and not shards.format_options.get("lists") and not changed
         kept = self.keeps_columns(shards) and not self.chooses and as_they_are
-        return kept and shards.format == get_format(self.write.format).name and not shards.has_items
+        return kept and shards.format == target.name and not shards.has_items
 
     @classmethod
     def of(

@@ -49,6 +49,7 @@ class ConvertSummary(ResultText):
         splits: of a source that lists several datasets, what was done of each, by name; all else is of them together,
             and no digest.
         samples_read: samples read, also those that steps left out.
+        notes: what readers of the format make less of than lading, and the option that changes it.
     """
 
     source_format: str
@@ -78,6 +79,7 @@ class ConvertSummary(ResultText):
     roots: Sequence[str] = ()
     splits: Mapping[str, ConvertSummary] = field(default_factory=dict)
     samples_read: int = 0
+    notes: Sequence[str] = ()
 
     def __repr__(self) -> str:
         """Return the facts that are there, without single rows: a notebook shows this behind `ds.write(…)`."""
