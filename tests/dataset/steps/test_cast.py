@@ -100,6 +100,38 @@ def test_flatten_json(folder: Path, tmp_path: Path) -> None:
         assert "json" not in out.columns
 
 
+def test_flatten_json_of_lists_and_objects(tmp_path: Path) -> None:
+    """As pandas flattens JSON; lists of one type have this type, whatever a batch of them holds."""
+    documents: list[dict[str, Any]] = [
+        {"tags": ["a"], "by": {"name": "x", "at": {"n": 1}}, "nums": [1, 2.5], "none": [], "mixed": [1, "a"]},
+        {"tags": [], "by": {"name": "y", "at": {"n": 2}}, "nums": [3], "none": [], "mixed": "a"},
+        {"tags": ["b", None], "by": {"name": "z", "at": {"n": 3}}, "nums": [], "none": [], "mixed": None},
+        {"tags": ["d"], "by": {"name": "z", "at": {"n": 4}}, "nums": [None], "none": [], "mixed": [{"x": 1}],
+         "ids": {f"id{i}": i for i in range(101)}},
+    ]  # fmt: skip
+    with lading.writer(tmp_path / "in.tar") as writer:
+        for key, document in enumerate(documents):
+            writer.write({"__key__": str(key), "json": document})
+    flat = lading.open(tmp_path / "in.tar").flatten("json")
+    flat.write(tmp_path / "out.parquet", verify=True)
+    ids = documents[3].pop("ids")
+    expected = pd.json_normalize([{"json": document} for document in documents]).to_dict("records")
+    found = list(lading.open(tmp_path / "out.parquet").drop("__key__"))
+    assert [row.pop("json.ids") for row in found] == [None, None, None, ids]
+    assert found == expected
+    types = {field.name: str(field.type) for field in flat.schema}
+    assert [types[f"json.{name}"] for name in ("tags", "nums", "by.at.n", "none", "mixed")] == [
+        "list<item: string>", "list<item: double>", "int64", "string", "string",
+    ]  # fmt: skip
+
+
+def test_flatten_structs_inside_structs(tmp_path: Path) -> None:
+    inner = pa.array([{"x": {"y": 1, "l": [1]}, "z.w": 2}, {"x": None, "z.w": 3}, None])
+    pq.write_table(pa.table({"a": inner}), tmp_path / "t.parquet")
+    expected = pa.table({"a": inner}).flatten().flatten()
+    assert lading.open(tmp_path / "t.parquet").flatten().take(3).equals(expected)
+
+
 def test_flatten_structs(tmp_path: Path) -> None:
     table = pa.table({"a": [{"x": 1, "y": "one"}, None, {"x": None, "y": "two"}], "b": [1, 2, 3]})
     pq.write_table(table, tmp_path / "t.parquet")

@@ -74,8 +74,9 @@ class StepVerbs(Verbs):
     def flatten(self, *columns: str) -> Self:
         """Make columns of the fields of JSON objects and structs: `json` becomes `json.lang`, `json.score`, ….
 
-        The types are those that all samples need, so all JSON of these columns is read for it. Fields with lists,
-        objects, or values of several types stay JSON text. A field that a sample lacks is null.
+        The types are those that all samples need, so all JSON of these columns is read for it. Lists of one type stay
+        lists, and objects are flattened too (`json.author.name`), if they have 100 names or fewer. Fields with values
+        of several types are JSON text. A field that a sample lacks is null.
 
         Example: `ds.flatten("json").write("table", format="parquet")`
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading._core.arrow import json_text
-from lading._core.arrow.json_columns import Kinds, column_type
+from lading._core.arrow.json_columns import column_type, kinds_of
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import byte_lengths, is_bytes, is_text, present
 from lading._core.content.field_paths import FieldPath
@@ -22,6 +23,7 @@ from lading._core.dataset.transform.traced_batch import TracedBatch
 from lading._core.dataset.values.field_values import field_type, field_values
 from lading._core.features.casts import cast_column, cast_labels
 from lading._core.features.items import KEY, lineage_of
+from lading._core.features.natural import is_media
 from lading._core.features.stored_values import declared_field
 from lading._core.features.types import Bytes, Json, feature_of, with_feature
 from lading._core.storage.fetch import Fetcher, value_bounds
@@ -32,6 +34,8 @@ __all__ = ["Cast", "flat_fields"]
 _PARSED_BYTES = 4 << 20
 _INTEGERS_AND_FLOATS = 2 | 8
 """As `_core.arrow.json_columns` counts the kinds of JSON numbers."""
+_MOST_INSIDE, _MOST_LEVELS = 100, 16
+"""Names in an object inside JSON that become columns, and levels of objects: with more, names are ids of things."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,7 @@ def _no_label(values: pa.Array, row: int, expected: str) -> SchemaMismatch:
 
 
 def flat_fields(name: str, field: pa.Field, traced_batches: Iterable[TracedBatch]) -> Fields:
-    """Return the step that makes a column of each field of a column's structs or JSON objects.
+    """Return the step that makes a column of each field of a column's structs or JSON objects, and of those inside.
 
     Args:
         name: name of the column.
@@ -161,35 +165,102 @@ def flat_fields(name: str, field: pa.Field, traced_batches: Iterable[TracedBatch
         DataError: a JSON value is no object.
     """
     if pa.types.is_struct(field.type) and not feature_of(field).is_json:
-        paths = [FieldPath(name, (child.name,)) for child in field.type]
-        kinds = [
-            (path, pa.field(f"{name}.{path.path[0]}", field_type(field, path.path) or pa.null())) for path in paths
-        ]
-        return Fields(tuple(kinds))
+        paths = _struct_paths(FieldPath(name), field.type)
+        return Fields(tuple((path, pa.field(_name(path), field_type(field, path.path) or pa.null())) for path in paths))
     if not feature_of(field).is_json:
         raise UsageError("a column that holds neither JSON objects nor structs", column=name,
                          found="bytes of files" if is_ref(field.type) else str(field.type),
                          advice="Flatten another column.")  # fmt: skip
-    kinds_seen = Kinds()
+    seen = _Values()
     for traced in traced_batches:
         if name in traced.batch.schema.names:  # else only other shards have the column
             with traced.naming_rows():
-                _look(name, traced.batch, kinds_seen)
-    columns = []
-    for child in kinds_seen.names:
-        kinds_of_child = kinds_seen.of(child, per_item=False)
-        made = column_type(f"{name}.{child}", kinds_of_child)
-        if kinds_of_child == _INTEGERS_AND_FLOATS:
-            made = pa.field(made.name, pa.float64())
-        if pa.types.is_null(made.type):
-            made = with_feature(pa.field(made.name, pa.string()), Json())
-        columns.append((FieldPath(name, (child,)), made))
+                _look(name, traced.batch, seen)
+    columns = tuple(_json_fields(name, (), seen))
     if not columns:
         raise UsageError("no sample has a field in this column", column=name)
-    return Fields(tuple(columns))
+    return Fields(columns)
 
 
-def _look(name: str, batch: pa.RecordBatch, seen: Kinds) -> None:
+def _name(path: FieldPath) -> str:
+    return ".".join(map(str, (path.column, *path.path)))
+
+
+def _struct_paths(path: FieldPath, kind: pa.StructType) -> Iterator[FieldPath]:
+    """Give the paths of the fields of a struct, and of structs inside it but those of media."""
+    for child in kind:
+        inner = FieldPath(path.column, (*path.path, child.name))
+        if pa.types.is_struct(child.type) and child.type.num_fields and not is_media(child.type):
+            yield from _struct_paths(inner, child.type)
+        else:
+            yield inner
+
+
+@dataclass(slots=True)
+class _Values:
+    """The JSON types of the values of a field in many documents; a few bytes a field.
+
+    Attributes:
+        kinds: types of the values that are neither lists nor objects.
+        items: types of the items of lists.
+        has_lists: whether a value is a list.
+        has_objects: whether a value is an object.
+        inside: the values of each field of the objects, by its name.
+    """
+
+    kinds: int = 0
+    items: int = 0
+    has_lists: bool = False
+    has_objects: bool = False
+    inside: dict[str, _Values] = dataclass_field(default_factory=dict)
+
+    def add(self, value: Any) -> None:
+        """Count a value."""
+        if isinstance(value, dict):
+            self.has_objects = True
+            for name, each in value.items():
+                self.inside.setdefault(name, _Values()).add(each)
+        elif isinstance(value, list):
+            self.has_lists = True
+            self.items |= kinds_of(value)
+        else:
+            self.kinds |= kinds_of([value])
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether all values are objects whose fields become columns: few names, and not ids of things."""
+        return self.has_objects and not self.has_lists and not self.kinds and 0 < len(self.inside) <= _MOST_INSIDE
+
+    def column(self, name: str) -> pa.Field:
+        """Return the column that holds all values exactly: of one type, of lists of one type, else JSON."""
+        kind = None
+        if self.has_lists and not (self.has_objects or self.kinds):
+            kind = _type_of(name, self.items)
+            kind = None if kind is None else pa.list_(kind)
+        elif not (self.has_lists or self.has_objects):
+            kind = _type_of(name, self.kinds)
+        return with_feature(pa.field(name, pa.string()), Json()) if kind is None else pa.field(name, kind)
+
+
+def _type_of(name: str, kinds: int) -> pa.DataType | None:
+    """Return the type of values of these types of JSON; None if only JSON holds all of them, or there is none."""
+    if kinds == _INTEGERS_AND_FLOATS:
+        return pa.float64()
+    made = column_type(name, kinds)
+    return None if feature_of(made).is_json or pa.types.is_null(made.type) else made.type
+
+
+def _json_fields(column: str, above: tuple[str, ...], seen: _Values) -> Iterator[tuple[FieldPath, pa.Field]]:
+    for name, values in seen.inside.items():
+        path = (*above, name)
+        if values.is_flat and len(path) < _MOST_LEVELS:
+            yield from _json_fields(column, path, values)
+        else:
+            found = FieldPath(column, path)
+            yield found, values.column(_name(found))
+
+
+def _look(name: str, batch: pa.RecordBatch, seen: _Values) -> None:
     column = batch.column(name)
     there = present(column)
     for row, text in enumerate(column.to_pylist()):
@@ -202,4 +273,4 @@ def _look(name: str, batch: pa.RecordBatch, seen: Kinds) -> None:
         if not isinstance(value, dict):
             raise _placed(DataError("a JSON value without fields", row=row, expected="an object",
                                     found=f"{value!r:.80}"), batch, name)  # fmt: skip
-        seen.add(value, set())
+        seen.add(value)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading._core.arrow import json_text
+from lading._core.arrow.json_columns import build_column
 from lading._core.arrow.views import LIST_TYPES, present
 from lading._core.content.field_paths import FieldPath, Use, Wanted, parse_field
 from lading._core.content.nested import field_named
@@ -146,6 +147,9 @@ def _fitted(found: FieldColumn, column: pa.Field, batch: pa.RecordBatch) -> pa.A
         raise _misfit(column, batch, int(np.argmax(found.others)))
     if feature_of(column).is_json:
         return _as_json(values)
+    if pa.types.is_list(column.type) and isinstance(values.type, pa.JsonType):  # lists of no items, or of several types
+        lists = [None if text is None else json_text.loads(text) for text in values.storage.to_pylist()]
+        return build_column(column, lists, "")
     try:
         return values.cast(column.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
