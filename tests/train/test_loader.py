@@ -155,7 +155,7 @@ def test_batches_are_columns(images: Path) -> None:
     assert batch["__key__"] == _KEYS[:4]
     assert batch["json"] == [{"i": i} for i in range(4)]
     assert batch["cls"].tolist() == [0, 1, 2, 3]
-    assert (batch["jpg"].shape, batch["jpg"].dtype) == ((4, 24, 32, 3), np.uint8)
+    assert [(each.shape, each.dtype) for each in batch["jpg"]] == [((24, 32, 3), np.uint8)] * 4
     with Image.open(io.BytesIO(_jpeg(3))) as image:
         assert np.array_equal(batch["jpg"][3], np.array(image))
     small = next(iter(lading.loader(images, 4, image_size=(8, 16))))
@@ -165,6 +165,8 @@ def test_batches_are_columns(images: Path) -> None:
 def test_batches_of_torch(images: Path) -> None:
     torch = pytest.importorskip("torch")
     batch = next(iter(lading.loader(images, 4, collate="torch")))
+    assert [(each.shape, each.dtype) for each in batch["jpg"]] == [((3, 24, 32), torch.uint8)] * 4
+    batch = next(iter(lading.loader(images, 4, collate="torch", image_size=(24, 32))))
     assert (batch["jpg"].shape, batch["jpg"].dtype) == ((4, 3, 24, 32), torch.uint8)
     assert batch["cls"].tolist() == [0, 1, 2, 3]
 

@@ -82,7 +82,7 @@ def _keys(loader: Any) -> list[str]:
 @pytest.mark.parametrize("stop, counts", [("first", (25, 15, 10)), ("all", (42, 25, 17))])
 @pytest.mark.parametrize("shuffle", [False, True, "block"])
 def test_an_epoch_ends(sources: dict[str, Dataset], stop: Any, counts: tuple[int, ...], shuffle: Any) -> None:
-    loader = lading.loader(_mixed(sources, stop=stop, seed=1), 7, shuffle=shuffle)
+    loader = lading.loader(_mixed(sources, stop=stop, seed=1), 7, shuffle=shuffle, missing="list")
     keys = _keys(loader)
     seen = Counter(key.partition("-")[0] for key in keys)
     if stop == "first":
@@ -96,7 +96,7 @@ def test_an_epoch_ends(sources: dict[str, Dataset], stop: Any, counts: tuple[int
 
 
 def test_the_next_epoch_goes_on_with_samples_that_were_not_seen(sources: dict[str, Dataset]) -> None:
-    loader = lading.loader(_mixed(sources, seed=3), 10, shuffle=True)
+    loader = lading.loader(_mixed(sources, seed=3), 10, shuffle=True, columns=["__key__"])
     first, second = (_keys(loader) for _ in range(2))
     assert first != second
     web = [key for key in first + second if key.startswith("web")]
@@ -109,29 +109,31 @@ def test_the_next_epoch_goes_on_with_samples_that_were_not_seen(sources: dict[st
 def test_training_goes_on_at_the_next_sample(sources: dict[str, Dataset], data: st.DataObject) -> None:
     """Sources of several formats, with other ranks and batches."""
     mixture = _mixed(sources, stop=data.draw(st.sampled_from(["first", "all"])), seed=2)
-    whole = _keys(lading.loader(mixture, 1, shuffle=True))
+    options: dict[str, Any] = {"shuffle": True, "columns": ["__key__"]}
+    whole = _keys(lading.loader(mixture, 1, **options))
     first, second = (Job(data.draw(st.integers(1, 9)), data.draw(st.integers(1, 4))) for _ in range(2))
     steps = data.draw(st.integers(1, (len(whole) - 1) // (first.batch_size * first.world_size)))
-    before, after = resumed(mixture, first, steps, second, shuffle=True)
+    before, after = resumed(mixture, first, steps, second, **options)
     assert keys(before) + keys(after) == whole
 
 
 def test_a_state_has_how_often_each_source_was_seen(sources: dict[str, Dataset]) -> None:
-    loader = lading.loader(_mixed(sources, seed=2), 7, shuffle=True)
+    loader = lading.loader(_mixed(sources, seed=2), 7, shuffle=True, columns=["__key__"])
     before = [key for _, batch in zip(range(3), loader, strict=False) for key in batch["__key__"]]
     assert loader.state_dict()["seen"] == {name: sum(key.startswith(name) for key in before) for name in sources}
 
 
 def test_weights_may_change_from_the_position_of_a_state_on(sources: dict[str, Dataset]) -> None:
-    loader = lading.loader(_mixed(sources, stop="never"), 10, shuffle=True)
+    options: dict[str, Any] = {"shuffle": True, "columns": ["__key__"]}
+    loader = lading.loader(_mixed(sources, stop="never"), 10, **options)
     before = [key for _, batch in zip(range(3), loader, strict=False) for key in batch["__key__"]]
     state = loader.state_dict()
-    changed = lading.loader(_mixed(sources, stop="never", schedule={30: {"code": 1}}), 10, shuffle=True)
+    changed = lading.loader(_mixed(sources, stop="never", schedule={30: {"code": 1}}), 10, **options)
     changed.load_state_dict(state)
     after = [key for _, batch in zip(range(2), changed, strict=False) for key in batch["__key__"]]
     assert len(before) == 30
     assert {key.partition("-")[0] for key in after} == {"code"}
-    other = lading.loader(_mixed(sources, stop="never", schedule={20: {"code": 1}}), 10, shuffle=True)
+    other = lading.loader(_mixed(sources, stop="never", schedule={20: {"code": 1}}), 10, **options)
     with pytest.raises(UsageError, match="the weights before the position of the state differ"):
         other.load_state_dict(state)
 
@@ -142,8 +144,12 @@ def test_a_mixture_without_end_has_no_length(sources: dict[str, Dataset]) -> Non
         len(loader)
 
 
-def test_columns_that_a_source_lacks_are_none(sources: dict[str, Dataset]) -> None:
-    batch = next(iter(lading.loader(_mixed(sources), 10)))
+def test_columns_that_a_source_lacks_are_missing(sources: dict[str, Dataset]) -> None:
+    with pytest.raises(UsageError, match=r"sample 'web-000' column 'stars': the sample has no value"):
+        next(iter(lading.loader(_mixed(sources), 10)))
+    whole = [key for key in _keys(lading.loader(_mixed(sources), 10, missing="skip")) if not key.startswith("code")]
+    assert whole == []
+    batch = next(iter(lading.loader(_mixed(sources), 10, missing={"stars": "list"})))
     for key, text, stars in zip(batch["__key__"], batch["txt"], batch["stars"], strict=True):
         name, number = key.split("-")
         assert text == f"{name} {int(number)}"
@@ -206,7 +212,7 @@ def test_a_mixture_with_documents_takes_columns_transforms_and_errors(
 
 def test_all_of_a_mixture_leaves_out_datasets_without_weight(sources: dict[str, Dataset]) -> None:
     mixed = lading.mix({"web": (sources["web"], 1.0), "code": (sources["code"], 0.0)}, stop="all")
-    loader = lading.loader(mixed, 5, decode=False)
+    loader = lading.loader(mixed, 5, columns=["__key__"])
     assert sum(len(batch["__key__"]) for batch in islice(loader, 1000)) == len(sources["web"])
 
 
@@ -232,15 +238,16 @@ def test_documents_of_one_id_that_are_neighbours_stay_apart(documents: Dataset, 
 def test_sources_are_opened(sources: dict[str, Dataset]) -> None:
     paths = {name: (str(each.query.source), 1) for name, each in sources.items()}
     datasets = {name: (each, 1) for name, each in sources.items()}
-    one, other = (_keys(lading.loader(lading.mix(each), 6, decode=False)) for each in (paths, datasets))
+    one, other = (_keys(lading.loader(lading.mix(each), 6, columns=["__key__"])) for each in (paths, datasets))
     assert one == other
 
 
 @pytest.mark.soak
 def test_ranks_share_a_mixture(sources: dict[str, Dataset]) -> None:
     mixture = _mixed(sources)
-    alone = _keys(lading.loader(mixture, 1, shuffle=True))
-    ranks = [_keys(lading.loader(mixture, 1, shuffle=True, last="drop", rank=r, world_size=2)) for r in range(2)]
+    alone = _keys(lading.loader(mixture, 1, shuffle=True, columns=["__key__"]))
+    options: dict[str, Any] = {"shuffle": True, "last": "drop", "columns": ["__key__"]}
+    ranks = [_keys(lading.loader(mixture, 1, rank=r, world_size=2, **options)) for r in range(2)]
     assert [key for pair in zip(*ranks, strict=True) for key in pair] == alone[: len(alone) // 2 * 2]
     assert all(one != other for one, other in pairwise(ranks))
 

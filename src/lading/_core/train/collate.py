@@ -9,7 +9,17 @@ import numpy as np
 
 from lading._core.train.decode import torch_here
 
-__all__ = ["PYTHON_TYPES", "Columns", "collated", "columns_of", "put_sample", "samples_of"]
+__all__ = [
+    "PYTHON_TYPES",
+    "Columns",
+    "collated",
+    "columns_of",
+    "is_array",
+    "is_number",
+    "put_sample",
+    "samples_of",
+    "uncollated",
+]
 
 Columns = dict[str, Any]
 """Values of samples by column: a list with an entry a sample, or an array with a row a sample."""
@@ -30,15 +40,23 @@ def collated(values: Any, *, torch: bool) -> Any:
     """
     if isinstance(values, list):
         kinds = {*map(type, values)}
-        if all(map(_is_array_type, kinds)) and len({(value.shape, value.dtype) for value in values}) == 1:
+        if (
+            all(issubclass(kind, np.ndarray) for kind in kinds)
+            and len({(value.shape, value.dtype) for value in values}) == 1
+        ):
             values = np.stack(values)
         elif all(map(_is_tensor_type, kinds)) and kinds and len({(value.shape, value.dtype) for value in values}) == 1:
             return torch_here().stack(values)
-        elif (numbers := kinds - {type(None)}) and all(map(_is_number_type, numbers)):
+        elif (numbers := kinds - {type(None)}) and all(map(is_number, numbers)):
             values = _numbers(values, kinds)
     if not torch:
         return values
-    return [_as_tensor(value) for value in values] if isinstance(values, list) else _as_tensor(values)
+    return uncollated(values, torch=True) if isinstance(values, list) else _as_tensor(values)
+
+
+def uncollated(values: list[Any], *, torch: bool) -> list[Any]:
+    """Return the column of a batch that is a list in all batches: of arrays, or of tensors."""
+    return [_as_tensor(value) for value in values] if torch else values
 
 
 def _numbers(values: list[Any], kinds: set[type]) -> Any:
@@ -60,15 +78,17 @@ def _numbers(values: list[Any], kinds: set[type]) -> Any:
     return values if made.dtype == object else made
 
 
-def _is_array_type(kind: type) -> bool:
-    return issubclass(kind, np.ndarray)
+def is_array(kind: type) -> bool:
+    """Return whether values of a type are arrays or tensors."""
+    return issubclass(kind, np.ndarray) or _is_tensor_type(kind)
 
 
 def _is_tensor_type(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == "torch" and hasattr(kind, "untyped_storage")
 
 
-def _is_number_type(kind: type) -> bool:
+def is_number(kind: type) -> bool:
+    """Return whether values of a type are numbers or bools."""
     return issubclass(kind, (bool, int, float, np.number, np.bool_)) and not issubclass(kind, np.timedelta64)
 
 

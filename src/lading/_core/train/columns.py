@@ -1,7 +1,8 @@
 """Rows of samples as the columns of a batch: decoded and transformed.
 
-How a column is decoded depends on its type, and not on the values of a batch. So arrays of a column have one type in
-all batches. A null among floats is NaN. A null of another column makes the column a list with None, in that batch.
+How a column is decoded depends on its type, and not on the values of a batch. So a column has one type in all batches:
+an array where the type says the shape, else a list. A null is None in a list, and NaN among floats. In other arrays
+nothing stands for it, and `missing` decides (`_core.train.missing`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from lading._core.arrow import json_text
 from lading._core.arrow.types import uncut_getter, uncut_values
@@ -32,18 +32,26 @@ from lading._core.features.types import (
     feature_of,
 )
 from lading._core.storage.threads import Running
-from lading._core.train.collate import PYTHON_TYPES, Columns, collated, columns_of, samples_of
+from lading._core.train.collate import PYTHON_TYPES, Columns, collated, columns_of, samples_of, uncollated
 from lading._core.train.decode import Decode, Way, decoder_of, holds_media, of_function, size_of
+from lading._core.train.missing import (
+    Failed,
+    Lacking,
+    Missing,
+    choice_of,
+    in_array,
+    in_list,
+    in_values,
+    is_list,
+    refuse_wrong_missing,
+)
 from lading.errors import DataError, FunctionError, LadingError, UsageError
 
-__all__ = ["Collate", "ColumnMaker", "Failed", "Recipe", "Spread", "one_by_one"]
+__all__ = ["Collate", "ColumnMaker", "Recipe", "Spread", "one_by_one"]
 
 Collate: TypeAlias = Literal["numpy", "torch", "list", "arrow"] | Callable[[list[dict[str, Any]]], Any]
 """What a batch is: a dict of columns of arrays, or of tensors; a list of samples; an Arrow table; or what a function
 makes of the list of samples."""
-
-Failed: TypeAlias = dict[int, LadingError]
-"""Errors of samples, by place."""
 
 Spread: TypeAlias = Callable[[Callable[[int], None], int], None]
 """Calls a function with every number below a count, perhaps in several threads, and returns when all calls have."""
@@ -51,6 +59,9 @@ Spread: TypeAlias = Callable[[Callable[[int], None], int], None]
 _Reader: TypeAlias = Callable[..., Any]
 """Makes values of a column, which it is given with a dict for errors of samples: a list with an entry a sample, or an
 array. A reader of media, or one that calls a function, is given a `Spread` too."""
+
+_ArrayReader: TypeAlias = Callable[..., Lacking]
+"""The same, of a column that is an array in all batches: the array, and where it lacks values."""
 
 _ITEM = "binary_content"
 _AT_ONCE_BYTES: Final = 1 << 20
@@ -73,6 +84,7 @@ class Recipe:
         transform: is given every sample, a dict, and returns one; also a generator, if it has an argument `rng`.
         batch_transform: is given every batch, and returns one.
         collate: what a batch is.
+        missing: what stands for values that a sample lacks.
     """
 
     decode: Mapping[str, Decode] | Literal[False] | None = None
@@ -80,6 +92,7 @@ class Recipe:
     transform: Callable[..., dict[str, Any]] | None = None
     batch_transform: Callable[[Any], Any] | None = None
     collate: Collate = "numpy"
+    missing: Missing = "error"
 
 
 class ColumnMaker:
@@ -99,7 +112,9 @@ class ColumnMaker:
         self._size = size_of(recipe.image_size)
         self._makes_arrays = recipe.collate in ("numpy", "torch")
         self._readers: dict[Any, tuple[_Reader, bool]] = {}
-        self._lists = {name for name, way in (recipe.decode or {}).items() if way is None}
+        self._stored = {name for name, way in (recipe.decode or {}).items() if way is None}
+        self._lists = {*self._stored}  # of values that batches have as they are
+        self._uneven = set[str]()  # lists of arrays, or of numbers
         self._draws = _takes_rng(recipe.transform)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -139,12 +154,14 @@ class ColumnMaker:
             spread: shares the work out to threads.
         """
         failed: Failed = {}
-        if self._known is not None and self._recipe.decode:
+        if self._known is not None and (self._recipe.decode or isinstance(self._recipe.missing, Mapping)):
             self._refuse_unknown(self._known())
             self._known = None
         samples = rows if as_samples is None else as_samples(rows)
         if self._recipe.transform is None:
-            return self._columns(samples, failed, spread), failed
+            columns = self._columns(samples, failed, spread)
+            self.complete(columns, failed)
+            return columns, failed
         made: list[dict[str, Any]] = [{}] * count
         at_once = self._at_once(rows, count, documents=as_samples is not None)
 
@@ -156,7 +173,31 @@ class ColumnMaker:
             failed.update({places[i]: error for i, error in errors.items()})
 
         spread(make, -(-count // at_once))
-        return columns_of(made), dict(sorted(failed.items()))
+        columns = columns_of(made)
+        self.complete(columns, failed, samples)
+        return columns, dict(sorted(failed.items()))
+
+    def complete(
+        self, columns: Columns, failed: Failed, samples: pa.Table | Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
+        """Put what stands for missing values into columns whose values tell their types: those that functions made.
+
+        Args:
+            columns: changed.
+            failed: takes errors of samples.
+            samples: what the columns were made of; None if they have the keys.
+        """
+        recipe, errors = self._recipe, Failed(failed)
+        if not (self._makes_arrays or isinstance(recipe.missing, Mapping)):
+            return
+        known = {*self._lists, *self._uneven} if recipe.transform is None else {}
+        for name, values in columns.items():
+            if not isinstance(values, list) or name in known or not (self._makes_arrays or name in recipe.missing):
+                continue
+            if in_values(name, values, recipe.missing, errors):
+                self._uneven.add(name)
+        for i in sorted(errors.keys() - failed.keys()):
+            failed[i] = errors[i].at(sample=_key_of(columns if samples is None else samples, i))
 
     def _at_once(self, rows: pa.Table, count: int, *, documents: bool) -> int:
         """How many samples are decoded before `transform` is given them: all where no media are decoded."""
@@ -173,18 +214,26 @@ class ColumnMaker:
             found = _called_for_batch("collate", collate, found) if callable(collate) else found
         elif isinstance(columns, dict):
             torch = collate == "torch"
-            lists = self._lists if self._recipe.transform is None else ()  # a transform may make arrays of such columns
+            # A transform may make arrays of such columns.
+            lists = self._lists if self._recipe.transform is None else ()
             found = {
-                name: values if name in lists else collated(values, torch=torch) for name, values in columns.items()
-            }
+                name: values if name in lists
+                else uncollated(values, torch=torch) if name in self._uneven
+                else collated(values, torch=torch)
+                for name, values in columns.items()
+            }  # fmt: skip
         last = self._recipe.batch_transform
         return found if last is None else _called_for_batch("batch_transform", last, found)
 
     def _refuse_unknown(self, known: Sequence[str]) -> None:
-        if unknown := sorted({*(self._recipe.decode or ())} - {*known}):
-            raise UsageError(f"decode names a column that is not there: {unknown[0]!r}", expected=", ".join(known),
-                             advice="If only other shards have it, name the columns that you use in ds.select(…)."
-                             )  # fmt: skip
+        recipe = self._recipe
+        missing = recipe.missing if isinstance(recipe.missing, Mapping) and recipe.transform is None else ()
+        for argument, names in (("decode", recipe.decode or ()), ("missing", missing)):
+            if unknown := sorted({*names} - {*known}):
+                raise UsageError(
+                    f"{argument} names a column that is not there: {unknown[0]!r}", expected=", ".join(known),
+                    advice="If only other shards have it, name the columns that you use in ds.select(…).",
+                )  # fmt: skip
 
     def _way(self, name: str, feature: Feature) -> Decode:
         """What the values of a column become."""
@@ -219,6 +268,13 @@ class ColumnMaker:
         read, is_media = self._reader_of(field)
         values = _plain(column.combine_chunks() if chunk is None else chunk)
         found = read(values, errors, spread) if is_media else read(values, errors)
+        choice = choice_of(self._recipe.missing, field.name, holds=not isinstance(found, Lacking) or found.holds)
+        if isinstance(found, Lacking):
+            if is_list(choice):
+                self._uneven.add(field.name)
+            found = in_array(field.name, found, choice, errors)
+        elif isinstance(found, list):
+            in_list(field.name, found, choice, errors)
         for i, error in errors.items():
             failed.setdefault(i, error.at(column=field.name))
         return found
@@ -238,21 +294,22 @@ class ColumnMaker:
         if feature.medium == "video" and name in (self._recipe.decode or {}) and way in get_args(Way):
             raise UsageError("a video becomes frames by a function", found=f"decode={{{name!r}: {way!r}}}",
                              expected="such as lading.train.frames(count=8), or None")  # fmt: skip
-        arrays = self._makes_arrays and self._recipe.transform is None and name not in self._lists
-        if way is None and arrays and (read := _array_reader(feature, kind)) is not None:
-            return read
-        if way is None and name not in self._lists and _is_list_of_numbers(feature, kind):
-            return _list_values
+        arrays = self._makes_arrays and self._recipe.transform is None and name not in self._stored
         is_image = feature.medium == "image" or (feature.is_bytes and not holds_media(name, feature))
         if arrays and self._size is not None and way in ("numpy", "torch") and is_image:
             return partial(_pixels, size=self._size, channels_first=way == "torch")
-        if way is None:
-            if _is_number(kind) and name not in self._lists:
-                return _scalars
-            if self._recipe.transform is None and feature.array is None and feature.mds_encoding is None:
-                self._lists.add(name)
-            return _as_stored(feature, kind)
-        return partial(_each, function=decoder_of(name, feature, way, self._size))
+        if arrays and way is None and (read := _array_reader(feature, kind)) is not None:
+            return read
+        is_numbers = name not in self._stored and _is_list_of_numbers(feature, kind)
+        if arrays and (is_numbers or _is_array(feature) or way in get_args(Way)):
+            self._uneven.add(name)
+        elif arrays and way is None and feature.mds_encoding is None:  # such values are numbers, or others
+            self._lists.add(name)
+        if way is not None:
+            return partial(_each, function=decoder_of(name, feature, way, self._size))
+        if is_numbers:
+            return _list_values
+        return _scalars if _is_number(kind) and name not in self._stored else _as_stored(feature, kind)
 
     # Documents
 
@@ -343,8 +400,8 @@ def _is_list_of_numbers(feature: Feature, kind: pa.DataType) -> bool:
     return feature.is_value or (feature.item is not None and feature.item.is_scalar)
 
 
-def _array_reader(feature: Feature, kind: pa.DataType) -> _Reader | None:
-    """How a column is read whose values are an array in every batch without nulls; None for another column."""
+def _array_reader(feature: Feature, kind: pa.DataType) -> _ArrayReader | None:
+    """How a column is read whose values are an array in every batch; None for another column."""
     if feature.is_scalar:
         if _is_number(kind):
             return _numbers
@@ -352,7 +409,14 @@ def _array_reader(feature: Feature, kind: pa.DataType) -> _Reader | None:
         if is_bytes(kind) and (pa.types.is_integer(dtype) or pa.types.is_floating(dtype)):
             return partial(_parsed_numbers, feature=feature, dtype=np.dtype(dtype.to_pandas_dtype()))
     shape = _array_of(feature)
-    return None if shape is None else partial(_stacked, feature=feature, dtype=shape[0], shape=shape[1])
+    if shape is not None:
+        return partial(_stacked, feature=feature, dtype=shape[0], shape=shape[1])
+    return _rows_of_numbers if isinstance(kind, pa.FixedSizeListType) and _is_list_of_numbers(feature, kind) else None
+
+
+def _is_array(feature: Feature) -> bool:
+    """Whether the values of a column are arrays, of whatever shape."""
+    return feature.array is not None or parse_array(feature.mds_encoding or "") is not None
 
 
 def _array_of(feature: Feature) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
@@ -368,11 +432,13 @@ def _array_of(feature: Feature) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
 # Readers of columns
 
 
-def _numbers(column: pa.Array, failed: Failed) -> Any:
-    """Numbers and bools as an array; with nulls as `_scalars`, but NaN among floats."""
-    if column.null_count and not pa.types.is_floating(column.type):
-        return _scalars(column, failed)
-    return np.array(column.to_numpy(zero_copy_only=False))
+def _numbers(column: pa.Array, _: Failed) -> Lacking:
+    """Numbers and bools as an array; a null is NaN among floats."""
+    floats = pa.types.is_floating(column.type)
+    if not column.null_count:
+        return Lacking(np.array(column.to_numpy(zero_copy_only=False)), holds=floats)
+    whole = column if floats else column.fill_null(False if pa.types.is_boolean(column.type) else 0)
+    return Lacking(np.array(whole.to_numpy(zero_copy_only=False)), ~present(column), floats)
 
 
 def _scalars(column: pa.Array, _: Failed) -> Any:
@@ -384,30 +450,30 @@ def _scalars(column: pa.Array, _: Failed) -> Any:
     return values if dtype.name in PYTHON_TYPES else [None if each is None else dtype.type(each) for each in values]
 
 
-def _parsed_numbers(column: pa.Array, failed: Failed, *, feature: Feature, dtype: np.dtype[Any]) -> Any:
+def _parsed_numbers(column: pa.Array, failed: Failed, *, feature: Feature, dtype: np.dtype[Any]) -> Lacking:
     """Numbers in decimal text, as `_numbers`."""
-    values = column.to_pylist()
+    values, floats = column.to_pylist(), dtype.kind == "f"
     with suppress(ValueError, TypeError, OverflowError):  # a null, or a text that is no number
-        return np.array([*map(int if dtype.kind in "iu" else float, values)], dtype)
-    found = np.full(len(values), 0 if dtype.kind in "iu" else np.nan, dtype)
+        return Lacking(np.array([*map(float if floats else int, values)], dtype), holds=floats)
+    found = np.full(len(values), np.nan if floats else 0, dtype)
     for i, value in enumerate(_each(column, failed, function=partial(decode, feature))):
         try:
             if value is not None:
                 found[i] = value
         except OverflowError:
             failed[i] = DataError(f"a number that {dtype.name} cannot hold", found=repr(values[i][:40]))
-    return found if dtype.kind == "f" else _with_nulls(found, present(column))
+    return Lacking(found, ~present(column), floats)
 
 
 def _stacked(
     column: pa.Array, failed: Failed, *, feature: Feature, dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> Any:
-    """Arrays of one type and shape, as one array with a row a sample; with nulls a list."""
+) -> Lacking:
+    """Arrays of one type and shape, as one array with a row a sample."""
     if not column.null_count and is_bytes(column.type):
         values = column.to_pylist()
         if {*map(len, values)} == {dtype.itemsize * math.prod(shape)}:
             found = np.frombuffer(bytearray().join(values), dtype.newbyteorder("<")).reshape(len(values), *shape)
-            return found.astype(dtype, copy=False)
+            return Lacking(found.astype(dtype, copy=False))
     made = np.zeros((len(column), *shape), dtype)
     for i, value in enumerate(_each(column, failed, function=partial(decode, feature))):
         if value is not None and (value.shape, value.dtype) == (shape, dtype):
@@ -415,17 +481,33 @@ def _stacked(
         elif value is not None:
             failed[i] = DataError("another array than the column's feature says", expected=f"{dtype} of {shape}",
                                   found=f"{value.dtype} of {value.shape}")  # fmt: skip
-    return _with_nulls(made, present(column))
+    return Lacking(made, ~present(column))
+
+
+def _rows_of_numbers(column: pa.Array, _: Failed) -> Lacking:
+    """Lists of one size as one array with a row a sample; a null inside is NaN among floats."""
+    size, there = column.type.list_size, present(column)
+    if not there.all():
+        column = column.take(pa.array(np.flatnonzero(there)))
+    flat, floats = column.flatten(), pa.types.is_floating(column.type.value_type)
+    inside = None if floats or not flat.null_count else ~present(flat).reshape(-1, size)
+    rows = _numbers(flat, {}).values.reshape(-1, size)
+    if there.all():
+        return Lacking(rows, inside)
+    made = np.zeros((len(there), size), rows.dtype)
+    made[there] = rows
+    missing = np.repeat(~there[:, None], size, axis=1)
+    if inside is not None:
+        missing[there] = inside
+    return Lacking(made, missing)
 
 
 def _list_values(column: pa.Array, _: Failed) -> Any:
-    """Lists of numbers as arrays: one array if the lists have a fixed size, else a list of arrays."""
+    """Lists of numbers as arrays."""
     if not column.null_count:
         flat = column.flatten()
         if not flat.null_count:
             numbers = np.array(flat.to_numpy(zero_copy_only=False))
-            if isinstance(column.type, pa.FixedSizeListType):
-                return numbers.reshape(len(column), column.type.list_size)
             return np.split(numbers, np.cumsum(pc.list_value_length(column).to_numpy()[:-1])) if len(column) else []
     return [_list_value(value) for value in column]
 
@@ -439,10 +521,11 @@ def _list_value(value: pa.Scalar) -> Any:
     return np.array(numbers.to_numpy(zero_copy_only=False))
 
 
-def _pixels(column: pa.Array, failed: Failed, spread: Spread, *, size: tuple[int, int], channels_first: bool) -> Any:
-    """Images of one size as one array, channels last or first: (samples, height, width, 3). Nulls make a list."""
+def _pixels(
+    column: pa.Array, failed: Failed, spread: Spread, *, size: tuple[int, int], channels_first: bool
+) -> Lacking:
+    """Images of one size as one array, channels last or first: (samples, height, width, 3)."""
     made = np.zeros((len(column), 3, *size) if channels_first else (len(column), *size, 3), np.uint8)
-    there = np.ones(len(column), bool)
     function = decoder_of("", Image(), "pil", size)
     values = _python(column, failed)
 
@@ -452,21 +535,12 @@ def _pixels(column: pa.Array, failed: Failed, spread: Spread, *, size: tuple[int
         except LadingError as error:
             failed[i] = error
             return
-        there[i] = image is not None or i in failed
         if image is not None:
             pixels = np.asarray(image)
             made[i] = pixels.transpose(2, 0, 1) if channels_first else pixels
 
     spread(decode_image, len(values))
-    return _with_nulls(made, there)
-
-
-def _with_nulls(made: NDArray[Any], there: NDArray[np.bool_]) -> Any:
-    """Return an array of values; if some are not there, a list with None in their places."""
-    if there.all():
-        return made
-    rows = made.tolist() if made.ndim == 1 else made
-    return [row if exists else None for row, exists in zip(rows, there.tolist(), strict=True)]
+    return Lacking(made, ~present(column) if column.null_count else None)
 
 
 def _as_stored(feature: Feature, kind: pa.DataType) -> _Reader:
@@ -537,6 +611,17 @@ def _python(column: pa.Array, failed: Failed) -> list[Any]:
     return values
 
 
+def _key_of(samples: pa.Table | Columns | Sequence[Mapping[str, Any]], i: int) -> str | None:
+    """The key of a sample, if it has one."""
+    if isinstance(samples, pa.Table):
+        key = samples.column(KEY)[i].as_py() if KEY in samples.column_names else None
+    elif isinstance(samples, dict):
+        key = samples[KEY][i] if KEY in samples else samples["sample_id"][i] if "sample_id" in samples else None
+    else:
+        key = samples[i].get("sample_id")
+    return None if key is None else str(key)
+
+
 def _as_dict(sample: Any) -> dict[str, Any]:
     if not isinstance(sample, dict):
         raise UsageError(
@@ -549,6 +634,8 @@ def _as_dict(sample: Any) -> dict[str, Any]:
 
 def _refuse_wrong(recipe: Recipe) -> None:
     kinds = get_args(get_args(Collate)[0])
+    arrays, tables = recipe.collate in ("numpy", "torch"), recipe.collate == "arrow"
+    refuse_wrong_missing(recipe.missing, arrays=arrays, tables=tables)
     if not callable(recipe.collate) and recipe.collate not in kinds:
         raise UsageError("no such collate", expected=f"{', '.join(kinds)} or a function", found=repr(recipe.collate))
     for name in ("transform", "batch_transform"):

@@ -20,6 +20,7 @@ from lading._core.features.row_layout import row_layout
 from lading._core.train.columns import Collate, ColumnMaker, Recipe
 from lading._core.train.decode import Decode
 from lading._core.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed, Parts
+from lading._core.train.missing import Missing
 from lading._core.train.mixing import ENDLESS
 from lading._core.train.order import Kind, Shuffle
 from lading._core.train.processes import Processes
@@ -80,6 +81,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     workers: int = 0,
     ahead_bytes: int | str = "256MB",
     on_error: OnSampleError = "error",
+    missing: Missing = "error",
     timeout: float | None = None,
     **opening: Unpack[OpeningOptions],
 ) -> Loader:
@@ -133,6 +135,10 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         ahead_bytes: what is read ahead of the loop, at most, by the sizes of files.
         on_error: for a sample that cannot be decoded, or for which a function raises: `error`, or `skip`, which takes
             the next sound one of the order. `loader.counts` says how many.
+        missing: for a sample without a value in a column that is an array, such as labels, or images with `image_size`:
+            `error`; `skip`, which takes the next sample of the order; `list`, which makes such columns lists with None
+            in all batches; or a value that is put there. A dict chooses by column, of lists and floats too:
+            `{"label": -1, "jpg": "skip", "txt": ""}`. Unless it names them, floats have NaN there, and lists None.
         timeout: seconds that a loop waits for a batch; then an error names samples, worker and what functions are at.
             None waits 300 seconds for a store to answer, and for functions and decoders as long as they take. A
             worker that has died is an error at once.
@@ -144,7 +150,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         UsageError: an argument is wrong, the dataset has steps whose samples are not known by number, or there is no
             batch: no sample, or with `last="drop"` fewer than a step of all ranks.
     """
-    recipe = Recipe(decode, image_size, transform, batch_transform, collate)
+    recipe = Recipe(decode, image_size, transform, batch_transform, collate, missing)
     if isinstance(columns, str):
         raise UsageError("columns must be a list of names", found=repr(columns), advice=f"columns=[{columns!r}]")
     reading = Reading(

@@ -25,14 +25,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arrow.free_memory import keep_freed
-from lading._core.arrow.views import held_buffers, total_bytes
+from lading._core.arrow.references import is_ref
+from lading._core.arrow.views import held_buffers, is_bytes, total_bytes
 from lading._core.dataset.opened import OpenDataset
 from lading._core.features.row_layout import row_layout
 from lading._core.storage.local import maps_of
 from lading._core.storage.threads import Threads, refuse_left
 from lading._core.train.collate import Columns, columns_of, put_sample, samples_of
-from lading._core.train.columns import ColumnMaker, Failed, Spread, one_by_one
+from lading._core.train.columns import ColumnMaker, Spread, one_by_one
 from lading._core.train.feed import EpochOrder, Feed
+from lading._core.train.missing import Failed, MissingValue
 from lading._core.train.permutation import derived_key
 from lading._core.train.ranks import cores_of_rank
 from lading._core.train.share import Share
@@ -313,7 +315,10 @@ class EpochReader:
         One table, unless documents of one id are neighbours: only tables of their own tell these apart.
         """
         # Views of the answers of a remote store would keep the gaps between samples in memory.
-        table = dataset.take(numbers, self._columns_of(dataset), views=not self.feed.remote)
+        columns, views = self._columns_of(dataset), not self.feed.remote
+        table = dataset.take(numbers, columns, views=views)
+        if columns is None and not row_layout(dataset.view).has_items:
+            table = _with_all(table, dataset.first_schema, views=views)
         row = row_layout(dataset.view).bounds(table)
         if len(row) == len(numbers) + 1:
             yield table, row
@@ -353,7 +358,9 @@ class EpochReader:
             failed |= {places[i]: error for i, error in errors.items()}
             for place, sample in zip(places, samples_of(columns), strict=False):  # a transform may leave no column
                 samples[place] = sample
-        return columns_of(samples), failed
+        columns = columns_of(samples)
+        self.maker.complete(columns, failed)
+        return columns, failed
 
     def _rng_of(self, positions: NDArray[np.int64], i: int) -> np.random.Generator:
         """The generator of the i-th sample: the same in this epoch on any rank, in any thread, after any stop."""
@@ -401,7 +408,7 @@ class EpochReader:
         if isinstance(error, UsageError):
             raise self._placed(error, position)
         others = min(_MOST_REPLACED, self.share.num_samples - 1)
-        if self.reading.on_error == "error":
+        if self.reading.on_error == "error" and not isinstance(error, MissingValue):
             mend = error.advice or "Mend the sample."
             error.advice = f'{mend} Or replace broken samples by the next sound ones: on_error="skip".'
             raise self._placed(error, position)
@@ -410,9 +417,14 @@ class EpochReader:
             found, failed = self._decoded(rows, np.array([further]))
             if not failed:
                 put_sample(columns, count, place, found)
-                return
+                self.maker.complete(columns, failed)
+                if place not in failed:
+                    return
+                if isinstance(failed[place], UsageError):
+                    raise self._placed(failed[place], further)
         mend = error.advice or "Look at the data."
-        error.advice = f'{mend} on_error="skip" found no sample to take instead: the next {others:,} are broken too.'
+        skip = "missing" if isinstance(error, MissingValue) else "on_error"
+        error.advice = f'{mend} {skip}="skip" found no sample to take instead: the next {others:,} are broken too.'
         raise self._placed(error, position)
 
     def _placed(self, error: LadingError, position: int) -> LadingError:
@@ -428,6 +440,31 @@ class EpochReader:
         """The file of a sample, and its number in that file."""
         first, dataset = next(part for part in reversed(self.feed.parts) if part[0] <= number)
         return dataset.place_of(number - first)
+
+
+def _with_all(table: pa.Table, schema: pa.Schema, *, views: bool) -> pa.Table:
+    """The rows with all columns of a schema, in its order, and with its types where no row has a value.
+
+    A tar has no column, or one without a feature, where all samples lack the field.
+    """
+    given = {
+        field.name: field
+        for field, column in zip(table.schema, table.columns, strict=True)
+        if field.name not in schema.names or column.null_count < len(column)
+    }
+    if [*given][: len(schema)] == schema.names:
+        return table
+    stored = pa.binary_view() if views else pa.large_binary()
+    stored = next((field.type for field in given.values() if is_bytes(field.type)), stored)
+    fields = [given.get(field.name, field) for field in schema]
+    fields += [field for field in table.schema if field.name not in schema.names]
+    for i, field in enumerate(fields):
+        if field.name not in given and (is_ref(field.type) or is_bytes(field.type)):
+            fields[i] = field.with_type(stored)
+    columns = [
+        table.column(field.name) if field.name in given else pa.nulls(len(table), field.type) for field in fields
+    ]
+    return pa.table(columns, pa.schema(fields, table.schema.metadata))
 
 
 def _stacks(name: str) -> list[str]:
