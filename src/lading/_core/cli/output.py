@@ -35,7 +35,17 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-__all__ = ["FAILED", "Output", "command_line", "error_lines", "finding_text", "json_text", "prepare_streams", "quiet"]
+__all__ = [
+    "FAILED",
+    "Note",
+    "Output",
+    "command_line",
+    "error_lines",
+    "finding_text",
+    "json_text",
+    "prepare_streams",
+    "quiet",
+]
 
 FAILED = 3
 _STANDARD_OUTPUT = "standard output"
@@ -46,6 +56,10 @@ quiet: ContextVar[bool | None] = ContextVar("quiet", default=None)
 _OURS = (typer.Exit, typer.Abort, typer.BadParameter, SystemExit, GeneratorExit)
 MISUSE: Any = typer.BadParameter.__base__
 """Errors of the command line; typer has no public name for their class."""
+
+
+class Note(UserWarning):
+    """What is good to know: no reason for doubt. A command prints it as `Output.note` does."""
 
 
 class Output:
@@ -98,7 +112,7 @@ class Output:
     def note(self, text: str) -> None:
         """Print what is good to know on standard error, unless it is to be quiet."""
         if not self.quiet:
-            self.err.print(text, style="dim")
+            self.err.print(text, style="dim", soft_wrap=True)
 
     def print(self, text: Iterable[RenderableType]) -> None:
         """Print text for people, unless `--json` is given. Renderables with `no_wrap` stay on one line."""
@@ -114,9 +128,13 @@ class Output:
         return self
 
     def _warn(self, text: str, category: type[Warning]) -> None:
-        """Print a warning for users, each text once. Warnings for developers need --debug."""
-        if text not in self._warned and (self._debug or issubclass(category, UserWarning)):
-            self._warned.add(text)
+        """Print a warning or a note for users, each text once. Warnings for developers need --debug."""
+        if text in self._warned or not (self._debug or issubclass(category, UserWarning)):
+            return
+        self._warned.add(text)
+        if issubclass(category, Note):
+            self.note(visible(text))
+        else:
             self._say("warning", "yellow", [visible(text)])
 
     def __exit__(

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lading._core.cli.functions import named_function
+from lading._core.cli.output import Note
 from lading.errors import UsageError
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class TypedSteps:
     def applied(self, dataset: Dataset, on_error: OnFunctionError) -> Dataset:
         """Return the dataset with the steps. `on_error` is for samples for which a function raises."""
         if self.note:
-            warnings.warn(self.note, stacklevel=2)
+            warnings.warn(self.note, Note, stacklevel=2)
         for step, values in self.steps:
             dataset = _CALLS[step](dataset, {"seed": self.seed or 0, "on_error": on_error, **values})
         return dataset
