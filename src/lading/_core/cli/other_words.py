@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
+from itertools import takewhile
 
 from lading.errors import UsageError
 
@@ -24,6 +26,11 @@ _SAME = {
     "extract": "export", "fix": "repair", "version": "--version",
 }  # fmt: skip
 """Verbs that have another name here."""
+_VALUES = {
+    "--where": re.compile(r"[<>=!]| in | is "), "--sample": re.compile(r"^[\d.]+%?$"), "--limit": re.compile(r"^\d+$"),
+    "--map": re.compile(r":\w+$"), "--rename": re.compile("^[^/]+=[^/]+$"), "--cast": re.compile("^[^/]+=[^/]+$"),
+}  # fmt: skip
+"""Values of options that are told from names of files."""
 OTHER_VERBS = {**dict.fromkeys(_CONVERT, "convert"), **_SAME}
 """For each word that people try, the verb that is meant."""
 OTHER_OPTIONS = {
@@ -38,12 +45,26 @@ def other_verb(words: Sequence[str]) -> UsageError:
     """Return the error of a word that is no verb: its advice is the whole command with the words that are typed."""
     word, *rest = words
     verb, option = OTHER_VERBS[word], _CONVERT.get(word, "")
-    asks_help = bool({"--help", "-h"} & {*rest})
-    typed = any(each.partition("=")[0] == option.partition(" ")[0] for each in rest)
-    command = ["lading", verb, *(["--help"] if asks_help else map(shlex.quote, rest or _places(verb)))]
-    command += [option] if option and not typed and not asks_help else []
+    flag = option.partition(" ")[0]
+    command = ["lading", verb]
+    if {"--help", "-h"} & {*rest}:
+        command += ["--help"]
+    else:
+        value = _value(flag, rest)
+        places = [each for each in rest if each is not value] or _places(verb)
+        command += map(shlex.quote, places)
+        if value is not None:
+            command += [flag, shlex.quote(value)]
+        elif option and not any(each.partition("=")[0] == flag for each in rest):
+            command += [option]
     of_convert = f": it is an option of {verb}" if option else ""
     return UsageError(f"lading has no verb {word!r}{of_convert}", advice=f"Type: {' '.join(command)}")
+
+
+def _value(flag: str, words: Sequence[str]) -> str | None:
+    """Return the word that is the value of an option and no place, as in `lading limit SRC DST 100`."""
+    before = takewhile(lambda word: not word.startswith("-"), words)
+    return next((word for word in before if flag in _VALUES and _VALUES[flag].search(word)), None)
 
 
 def _places(verb: str) -> list[str]:
