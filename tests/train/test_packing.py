@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib import resources
-from itertools import pairwise
+from itertools import islice, pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import lading
 from lading._core.train.packing import Packer
+from lading._core.train.reading import PADDING
 from lading.errors import DataError, FunctionError, UsageError
 
 _COUNT, _END = 60, 9999
@@ -148,7 +149,7 @@ def test_packing_goes_on_at_the_next_sequence(texts: Path, data: st.DataObject) 
                        batch_size=data.draw(st.integers(1, 3)), **options)  # fmt: skip
 
     def sequences(batches: Any) -> list[list[list[int]]]:
-        return [[*map(np.ndarray.tolist, row)] for batch in batches for row in zip(*batch.values(), strict=True)]
+        return [[each.tolist() for each in row] for batch in batches for row in zip(*batch.values(), strict=True)]
 
     undisturbed = packer()
     epochs = [sequences(undisturbed), sequences(undisturbed)]
@@ -169,15 +170,76 @@ def test_packing_goes_on_at_the_next_sequence(texts: Path, data: st.DataObject) 
     assert before[: len(epochs[0] + epochs[1])] == epochs[0] + epochs[1]
 
 
+def _steps(packers: list[Packer], steps: int | None = None) -> list[list[int]]:
+    """The sequences of the next steps of all ranks, in the order of the job, without those that come again."""
+    found: list[list[int]] = []
+    for batches in islice(zip(*packers, strict=True), steps):  # strict: all ranks have as many steps
+        marks = [batch.get(PADDING, [False] * len(batch["input_ids"])) for batch in batches]
+        rows = [
+            [*zip(batch["input_ids"].tolist(), again, strict=True)] for batch, again in zip(batches, marks, strict=True)
+        ]
+        found += [each[0] for row in zip_longest(*rows) for each in row if each is not None and not each[1]]
+    return found
+
+
+@given(data=st.data())
+@pytest.mark.cases(6)
+def test_ranks_have_the_same_sequences_as_one_and_as_many_steps(texts: Path, data: st.DataObject) -> None:
+    """Also where a state goes on with other ranks and batches."""
+    method, shuffle = data.draw(st.sampled_from(_METHODS)), data.draw(st.sampled_from([False, "global"]))
+
+    def packers() -> list[Packer]:
+        world, batch = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 9))
+        options: Any = {"batch": batch, "batch_size": data.draw(st.integers(1, 3)), "shuffle": shuffle}
+        return [_packed(texts / "parquet", method, rank=rank, world=world, **options) for rank in range(world)]
+
+    whole = _steps([_packed(texts / "parquet", method, shuffle=shuffle)])
+    first, second = packers(), packers()
+    steps = data.draw(st.integers(1, 5))
+    loops: Any = [iter(each) for each in first]
+    before = _steps(loops, steps)
+    [state] = {json.dumps(each.state_dict()) for each in first}
+    for each in second:
+        each.load_state_dict(json.loads(state))
+    assert before + (_steps(second) if len(before) < len(whole) else []) == whole
+
+
+@pytest.mark.parametrize(
+    "last, rows, again", [("short", [[2, 2], [1, 1]], 1), ("pad", [[2, 2], [2, 2]], 3), ("drop", [[2, 2]], 0)]
+)
+def test_the_last_step_of_all_ranks(tmp_path: Path, last: Any, rows: Any, again: int) -> None:
+    """Five sequences in steps of two ranks by two."""
+    with lading.writer(tmp_path / "d", format="parquet") as writer:
+        for i in range(5):
+            writer.write({"input_ids": [i] * 4})
+    loaders = [lading.loader(tmp_path / "d", 1, last=last, rank=rank, world_size=2) for rank in range(2)]
+    ranks = [[*lading.pack(loader, 4, batch_size=2)] for loader in loaders]
+    assert [[len(batch["input_ids"]) for batch in step] for step in zip(*ranks, strict=True)] == rows
+    assert sum(batch[PADDING].sum() for rank in ranks for batch in rank if last != "drop") == again
+    seen = {int(ids[0]) for rank in ranks for batch in rank for ids in batch["input_ids"]}
+    assert seen == {*range(4 if last == "drop" else 5)}
+
+
+@pytest.mark.parametrize("collate", ["numpy", "torch"])
+def test_sequences_come_through_a_data_loader(texts: Path, collate: Any) -> None:
+    data = pytest.importorskip("torch.utils.data")
+
+    def packed() -> Packer:
+        return lading.pack(lading.loader(texts / "parquet", 4, collate=collate), 16, tokenizer=_tokens, batch_size=2)
+
+    found = [batch["input_ids"].tolist() for batch in data.DataLoader(packed(), batch_size=None)]
+    assert found == [batch["input_ids"].tolist() for batch in packed()]
+    with pytest.raises(TypeError, match="packed sequences have no length: their number is known when"):
+        len(packed())
+    assert packed()
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("method", _METHODS)
-def test_ranks_share_the_documents(texts: Path, method: str) -> None:
-    found = [sorted(_pieces([*_packed(texts / "parquet", method, length=64, rank=i, world=3)])) for i in range(3)]
-    ends = sorted([*ids, _END] for ids in _DOCUMENTS)
-    if method == "best-fit":
-        assert sorted(found[0] + found[1] + found[2]) == ends
-    tokens = sorted(token for pieces in found for piece in pieces for token in piece)
-    assert tokens == sorted(token for ids in ends for token in ids)
+def test_sequences_are_packed_in_the_process_of_the_loop(texts: Path) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    packed = lading.pack(lading.loader(texts / "parquet", 4, collate="torch"), 16, tokenizer=_tokens)
+    with pytest.raises(UsageError, match="sequences are packed in the process of the loop"):
+        next(iter(data.DataLoader(packed, batch_size=None, num_workers=1, multiprocessing_context="fork")))
 
 
 @pytest.mark.parametrize("method", _METHODS)
@@ -248,8 +310,6 @@ def test_nulls_are_no_documents_and_are_counted(tmp_path: Path) -> None:
         ({"length": 8}, "length differs; expected 8, found 16"),
         ({"method": "best-fit"}, "method differs"),
         ({"end": None}, "end differs"),
-        ({"rank": 1, "world": 2}, "rank differs"),
-        ({"world": 2}, "world_size differs"),
         ({"seed": 4}, "the seed differs"),
     ],
 )
@@ -258,6 +318,18 @@ def test_a_state_of_other_sequences_is_refused(texts: Path, change: dict[str, An
     other = _packed(texts / "parquet", **{"method": "split", **change})
     with pytest.raises(UsageError, match=words):
         other.load_state_dict(state)
+
+
+def test_a_state_of_a_single_rank_of_before_is_accepted(texts: Path) -> None:
+    packer = _packed(texts / "parquet", "split")
+    next(iter(packer))
+    state = packer.state_dict()
+    assert state.pop("version") == 2
+    again = _packed(texts / "parquet", "split", rank=1, world=2)
+    again.load_state_dict({**state, "version": 1, "rank": 0, "world_size": 1})
+    assert again.state_dict() == packer.state_dict()
+    with pytest.raises(UsageError, match="version differs"):
+        again.load_state_dict({**state, "version": 1, "rank": 0, "world_size": 2})
 
 
 @pytest.mark.parametrize("change", [{"given": -1}, {"documents": "1"}, None])

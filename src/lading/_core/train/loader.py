@@ -245,6 +245,15 @@ class Loader:
         """What this rank reads of an epoch."""
         return self._share
 
+    def alone(self) -> Loader:
+        """A loader of the same samples, from where this one stands, that reads those of all ranks."""
+        if self._share.world_size == 1:
+            return self
+        share = replace(self._share, rank=0, world_size=1)
+        found = Loader(self._feed, share.batch_size, share.last, (0, 1), self._recipe, self._reading)
+        found.load_state_dict(self.state_dict())
+        return found
+
     @property
     def collate(self) -> Collate:
         """What a batch is, as `lading.loader` was told."""

@@ -7,11 +7,15 @@ Two methods:
 - `best-fit`: a document that fits a sequence is kept whole. Documents are placed a window at a time, the longest first,
   each into the fullest sequence that has room for it. What stays empty is padding.
 
+Each rank packs all documents, in one order, and gives every n-th sequence. So sequences do not depend on the number of
+ranks, all ranks have as many batches, and a state is the same on each.
+
 Python handles documents; numpy handles tokens.
 """
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +40,9 @@ Method: TypeAlias = Literal["split", "best-fit"]
 
 _Ids: TypeAlias = NDArray[np.int64]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_OF_EACH_RANK: Final = 1
+"""Version of states that each rank had by itself: those of a single rank are as today."""
 _TEXTS: Final = ("text", "txt")
 _TOKENS: Final = ("input_ids", "tokens")
 _MADE: Final = ("input_ids", "position_ids", "segment_ids")
@@ -60,7 +66,7 @@ class _Settings:
 
 
 class _Origin(NamedTuple):
-    """A place in the documents of a rank, from which reading can begin again.
+    """A place in the documents, from which reading can begin again.
 
     Attributes:
         loader: state of the loader before a batch.
@@ -120,8 +126,10 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
     sequence of an epoch is filled up with padding, and the last batch may have fewer sequences. Memory: 8 bytes a token
     of a batch of the loader, of `window` sequences, and of a batch.
 
-    A rank packs the documents of its own share, so ranks may have different numbers of batches: train for a number of
-    steps that all of them reach. The state of each rank is its own.
+    A step takes the next `batch_size` sequences for each rank, so sequences do not depend on the number of ranks. All
+    ranks have as many batches, and a state goes on with any number. To that end each rank reads and tokenizes all
+    documents. Where the last step has a sequence for some ranks alone, others have one of them again: the column
+    `__padding__` says so, as in batches of the loader. With `last="drop"` in the loader the step is left out.
 
     Documents with images become token ids, with ids that stand for images, in the loader's `transform`. `keep` gives
     the images of the documents in each sequence.
@@ -157,7 +165,12 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
     if keep and method == "split":
         raise UsageError("columns are kept of whole documents", expected='method="best-fit"', found='method="split"')
     texts = _Texts(tokenizer, column, end, keep)
-    return Packer(loader, _Settings(method, length, end, window), texts, pad, batch_size)
+    made = loader, _Settings(method, length, end, window), texts, pad, batch_size
+    if loader.collate != "torch" and "torch" not in sys.modules:
+        return Packer(*made)
+    from lading._core.train.torch_dataset import PackedBatches
+
+    return PackedBatches(*made)
 
 
 class Packer:
@@ -170,7 +183,8 @@ class Packer:
     """
 
     def __init__(self, loader: Loader, settings: _Settings, texts: _Texts, pad: int, batch_size: int) -> None:
-        self._loader, self._settings, self._texts = loader, settings, texts
+        self._loader, self._settings, self._texts = loader.alone(), settings, texts
+        self._share = loader.share
         self._pad, self._batch_size = pad, batch_size
         self._torch = loader.collate == "torch"
         self._origin: _Origin | None = None
@@ -201,13 +215,34 @@ class Packer:
             sequences = _split(documents, settings.length, begin.given)
         else:
             sequences = _fitted(documents, settings, begin.given, whole=bool(self._texts.keep))
-        while batch := [*islice(sequences, self._batch_size)]:
-            self._origin = batch[-1][2]
-            yield self._made(batch)
+        ranks, each = self._share.world_size, self._batch_size
+        while step := [*islice(sequences, ranks * each)]:
+            if self._share.last == "drop" and len(step) < ranks * each:
+                break
+            self._origin = step[-1][2]
+            yield self._made(*self._of_rank(step))
         self._origin = self._looping = None
 
+    def __len__(self) -> int:
+        """Raise TypeError: nothing knows how many sequences there are before the last document is tokenized."""
+        raise TypeError(
+            "packed sequences have no length: their number is known when the last document is packed. Count steps, "
+            "which are as many on all ranks"
+        )
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _of_rank(self, step: list[_Sequence]) -> tuple[list[_Sequence], list[bool]]:
+        """The sequences of this rank in a step, and which of them come again."""
+        share = self._share
+        places = [*range(share.rank, len(step), share.world_size)]
+        wanted = self._batch_size if share.last == "pad" else 1  # no rank may lack the step
+        again = [i % len(step) for i in range(share.rank, share.rank + wanted - len(places))]
+        return [step[i] for i in places + again], [False] * len(places) + [True] * len(again)
+
     def state_dict(self) -> dict[str, Any]:
-        """Where the next sequence begins: a small dict of what JSON has, and no tokens. Each rank has its own.
+        """Where the next sequence begins: a small dict of what JSON has, and no tokens. The same on every rank.
 
         It holds the state of the loader before the first document that is not yet packed as a whole. Inside of a loop,
         the batch that the loop was given last counts as used.
@@ -221,13 +256,17 @@ class Packer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Make the next loop go on where `state_dict` was made. The tokenizer must be the same.
+        """Make the next loop go on where `state_dict` was made, with any number of ranks and any batch size.
+
+        The tokenizer must be the same.
 
         Raises:
-            UsageError: it is no state, or one of another rank, of other settings, of other data or of another order;
-                the error names what differs.
+            UsageError: it is no state, or one of other settings, of other data or of another order; the error names
+                what differs.
         """
         mine = self.state_dict()
+        if isinstance(state, Mapping) and (state.get("version"), state.get("world_size")) == (_OF_EACH_RANK, 1):
+            state = {**state, "version": _VERSION}
         missing = [name for name in mine if name not in state] if isinstance(state, Mapping) else [*mine]
         if missing:
             raise UsageError("this is no state of packed sequences", expected=f"a dict with {', '.join(mine)}",
@@ -237,7 +276,7 @@ class Packer:
                 raise UsageError(
                     f"the state belongs to other sequences: {name} differs", expected=repr(value),
                     found=repr(state[name]),
-                    advice="Pack with the same settings, and give each of as many ranks the state that it saved.",
+                    advice="Pack with the same settings.",
                 )  # fmt: skip
         for name in ("documents", "given"):
             if type(state[name]) is not int or state[name] < 0:
@@ -247,15 +286,13 @@ class Packer:
         self._origin = self._looping = None
 
     def _fixed_state(self) -> dict[str, Any]:
-        settings, share = self._settings, self._loader.share
+        settings = self._settings
         return {
             "version": _VERSION,
             "method": settings.method,
             "length": settings.length,
             "end": settings.end,
             "window": settings.window if settings.method == "best-fit" else None,
-            "rank": share.rank,
-            "world_size": share.world_size,
         }
 
     def _documents(self, skipped: int) -> Iterator[_Document]:
@@ -271,8 +308,8 @@ class Packer:
             for i, origin, next_one in zip(places, origins, origins[1:], strict=False):
                 yield _Document(*found[i], origin, next_one)
 
-    def _made(self, batch: list[_Sequence]) -> dict[str, Any]:
-        """The columns of a batch."""
+    def _made(self, batch: list[_Sequence], again: list[bool]) -> dict[str, Any]:
+        """The columns of a batch, and which of its sequences come again, where some may."""
         shape = (len(batch), self._settings.length)
         tokens, positions, segments = np.full(shape, self._pad), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         for row, (pieces, _, _) in enumerate(batch):
@@ -281,12 +318,15 @@ class Packer:
             tokens[row, :end] = np.concatenate(pieces)
             positions[row, :end] = np.arange(end) - np.repeat(np.cumsum(sizes) - sizes, sizes)
             segments[row, :end] = np.repeat(np.arange(1, len(sizes) + 1), sizes)
-        made = zip(_MADE, (tokens, positions, segments), strict=True)
+        made = [*zip(_MADE, (tokens, positions, segments), strict=True)]
+        if self._share.pads:
+            made.append((PADDING, np.array(again)))
         kept = {name: [[each[i] for each in row[1]] for row in batch] for i, name in enumerate(self._texts.keep)}
         return {name: collated(values, torch=self._torch) for name, values in made} | kept
 
     def __repr__(self) -> str:
-        return f"Packer({self._settings.method}, length {self._settings.length:,}, of {self._loader!r})"
+        ranks = f"rank {self._share.rank} of {self._share.world_size}, " if self._share.world_size > 1 else ""
+        return f"Packer({self._settings.method}, length {self._settings.length:,}, {ranks}of {self._loader!r})"
 
 
 def _split(documents: Iterator[_Document], length: int, used: int) -> Iterator[_Sequence]:

@@ -317,8 +317,11 @@ class EpochReader:
         # Views of the answers of a remote store would keep the gaps between samples in memory.
         columns, views = self._columns_of(dataset), not self.feed.remote
         table = dataset.take(numbers, columns, views=views)
-        if columns is None and not row_layout(dataset.view).has_items:
-            table = _with_all(table, dataset.first_schema, views=views)
+        if not row_layout(dataset.view).has_items:
+            schema = dataset.first_schema
+            if columns is not None:
+                schema = pa.schema([schema.field(name) for name in columns if name in schema.names])
+            table = _with_all(table, schema, views=views)
         row = row_layout(dataset.view).bounds(table)
         if len(row) == len(numbers) + 1:
             yield table, row
