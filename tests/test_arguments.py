@@ -155,3 +155,23 @@ def test_arguments_that_a_mixture_has_are_refused(ds: Dataset) -> None:
         lading.loader(mixture, 2, seed=3)
     with pytest.raises(UsageError, match=r"open already.*found cache_dir"):
         lading.loader(mixture, 2, cache_dir="x")
+
+
+def test_arguments_that_would_be_ignored_are_refused(ds: Dataset, tmp_path: Path) -> None:
+    behind = ds.where("n > 0")
+    for call, said in (
+        (lambda: ds.batches(max_bytes=1, max_batch_bytes=2), "expected max_bytes or max_batch_bytes"),
+        (lambda: ds.batches(on_error="warn", on_materialize_error="warn"), "names of one argument"),
+        (lambda: ds.batches(lazy=True, views=True), "found lazy=True, views=True"),
+        (ds.image_bounds, "no bound is given"),
+        (lambda: ds.write(tmp_path / "o.jsonl", drop="sample"), "there is none; found drop='sample'"),
+        (lambda: ds.write(tmp_path / "o.jsonl", on_error="warn", on_materialize_error="drop_row"), "one argument"),
+        (lambda: behind.stats(workers=2), r"in one process; .* found workers=2\. .* leave out workers= and executor="),
+        (lambda: lading.digest(behind, executor="threads"), "found executor='threads'"),
+        (lambda: lading.diff(ds, ds, storage_options={"retry_s": 1}), "both datasets are open already"),
+        (lambda: lading.loader(ds, collate="arrow", transform=dict), 'found transform= with collate="arrow"'),
+        (lambda: lading.loader(ds, collate="arrow", image_size=8), "found image_size="),
+        (lambda: lading.loader(ds, decode=False, image_size=8), "images are not decoded"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            call()

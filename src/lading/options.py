@@ -61,6 +61,7 @@ __all__ = [
     "help_texts",
     "parse_shard_size",
     "refuse_two_cuts",
+    "refuse_two_names",
 ]
 
 OnError: TypeAlias = Literal["error", "warn", "drop_row", "drop_sample"]
@@ -484,6 +485,13 @@ class WorkerOptions:
             raise UsageError("an address is of a cluster of Ray or Dask", found=f"address={self.address!r}",
                              advice="Add --executor ray or --executor dask.")  # fmt: skip
 
+    def refuse(self, why: str) -> None:
+        """Raise UsageError if anything but this process is asked for, where only this process can do the work."""
+        if self.workers not in (None, 1) or self.executor is not None:
+            found = f"workers={self.workers}" if self.executor is None else f"executor={self.executor!r:.60}"
+            raise UsageError(why, expected="one process", found=found,
+                             advice="Write the dataset first, or leave out --workers and --executor.")  # fmt: skip
+
     @property
     def leaves_process(self) -> bool:
         """Whether processes may do a part of the work that do not inherit the current folder."""
@@ -606,6 +614,14 @@ class WriteOptions:
     def counts_samples(self) -> bool:
         """Whether shards end by the number of their samples."""
         return self.num_shards is not None or self.rows_per_shard is not None
+
+
+def refuse_two_names(**given: object) -> None:
+    """Refuse values for both of two names of one argument; None is no value."""
+    values = {name: value for name, value in given.items() if value is not None}
+    if len(values) > 1:
+        raise UsageError("these are names of one argument", expected=" or ".join(given),
+                         found=", ".join(f"{name}={value!r}" for name, value in values.items()))  # fmt: skip
 
 
 def refuse_two_cuts(

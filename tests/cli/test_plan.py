@@ -56,3 +56,14 @@ def test_lanes_without_a_block_shuffle_are_misuse(source: str) -> None:
 def test_wrong_sizes_are_misuse(source: str) -> None:
     _run(source, "--ahead-bytes", "many", status=2)
     _run(source, "--shuffle", "py1e", status=2)
+
+
+def test_options_that_would_be_ignored_are_misuse(source: str) -> None:
+    for args, said in (
+        (("--total-bytes", "1TB"), "found --total-bytes without --job Add --job --to FORMAT"),
+        (("--to", "parquet"), "found --to without --job"),
+        (("--rate", "1MB"), "found --rate without --job"),
+        (("--job", "--to", "mds", "--shuffle", "none"), "found --shuffle with --job"),
+        (("--job", "--to", "mds", "--world-size", "1"), "found --world-size with --job"),
+    ):
+        assert said in " ".join(_run(source, *args, status=2).split())

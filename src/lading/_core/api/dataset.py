@@ -25,7 +25,8 @@ from lading._core.dataset.shards.bad_shards import SkippedShard
 from lading._core.dataset.shards.sample_access import SampleAccess
 from lading._core.dataset.shards.shard import ShardList
 from lading._core.formats.registry import format_of_name
-from lading.options import OnError
+from lading.errors import UsageError
+from lading.options import OnError, refuse_two_names
 
 if TYPE_CHECKING:
     from lading._core.jobs.convert.convert import convert
@@ -240,6 +241,11 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
             max_batch_bytes: NeMo Curator's name of `max_bytes`.
             on_materialize_error: NeMo Curator's name of `on_error`.
         """
+        if lazy and views:
+            raise UsageError("references stay, or become views", found="lazy=True, views=True",
+                             advice="Choose one of them.")  # fmt: skip
+        refuse_two_names(max_bytes=max_bytes, max_batch_bytes=max_batch_bytes)
+        refuse_two_names(on_error=on_error, on_materialize_error=on_materialize_error)
         return self._rows.batches(
             max_rows=max_rows, max_bytes=max_batch_bytes if max_bytes is None else max_bytes, columns=columns,
             lazy=lazy, views=views, on_error=on_error or on_materialize_error, shards_per_batch=shards_per_batch,

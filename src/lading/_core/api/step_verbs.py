@@ -16,6 +16,7 @@ from lading._core.dataset.steps.filter_steps import Filter, ImageBounds, Where
 from lading._core.dataset.steps.functions import OnFunctionError
 from lading._core.dataset.steps.map_step import Map
 from lading._core.dataset.steps.order_steps import Limit
+from lading.errors import UsageError
 from lading.options import Drop as DropPolicy
 
 __all__ = ["BatchFunction", "SampleFunction", "StepVerbs"]
@@ -119,6 +120,8 @@ class StepVerbs(Verbs):
             max_aspect_ratio: most width / height.
             drop: as of `where`.
         """
+        if min_side is max_side is min_aspect_ratio is max_aspect_ratio is None:
+            raise UsageError("no bound is given", expected="min_side, max_side, min_aspect_ratio or max_aspect_ratio")
         return self._with(ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop))
 
     def filter(self, function: SampleFunction, *, on_error: OnFunctionError = "error", spool: bool = True) -> Self:

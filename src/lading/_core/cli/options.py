@@ -223,18 +223,21 @@ def takes(*groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[...,
     """Give a verb groups of options, besides its own options.
 
     The verb gets each group as one argument, a function that returns the values. It is a function so that an invalid
-    value is an error inside the verb, printed as all others are.
+    value is an error inside the verb, printed as all others are. A verb with an argument `typed` gets the names of the
+    options that were typed, in order.
     """
 
     def with_options(verb: Callable[..., None]) -> Callable[..., None]:
-        names = {group.name for group in groups}
-        own = [p for p in inspect.signature(verb, eval_str=True).parameters.values() if p.name not in names]
+        parameters = inspect.signature(verb, eval_str=True).parameters
+        names = {TYPED, *(group.name for group in groups)}
+        own = [p for p in parameters.values() if p.name not in names]
         made = [parameter for group in groups for parameter in group.parameters()]
 
         @wraps(verb)
         def run(context: typer.Context, **given: Any) -> None:
             mine, typed = {p.name: given.pop(p.name) for p in made}, context.meta[TYPED]
-            verb(**given, **{group.name: group.asked(mine, typed) for group in groups})
+            more = {TYPED: typed} if TYPED in parameters else {}
+            verb(**given, **{group.name: group.asked(mine, typed) for group in groups}, **more)
 
         context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
         signature = inspect.Signature([context, *(p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *made))])

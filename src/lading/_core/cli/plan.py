@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +30,11 @@ __all__ = ["plan"]
 
 _STEPS = replace(CHOOSING, without=("shuffle", "seed"))
 _WRITING = replace(WRITING, only=("format", "options", "shard_size", "workers", "max_batch_bytes"), optional=True)
+
+
+_OF_TRAINING = {"world_size": "--world-size", "batch_size": "--batch-size", "shuffle": "--shuffle", "lanes": "--lanes",
+                "seed": "--seed", "ahead": "--ahead-bytes"}  # fmt: skip
+_OF_JOBS = {"rate": "--rate", "total_bytes": "--total-bytes"}
 
 
 class _Shuffling(StrEnum):
@@ -86,6 +92,7 @@ def plan(  # noqa: PLR0913 - one argument an option
     writing: Values,
     choosing: Steps,
     reading: Values,
+    typed: Sequence[str],
 ) -> None:
     """Show what training will read, keep in memory and shuffle.
 
@@ -96,6 +103,7 @@ def plan(  # noqa: PLR0913 - one argument an option
     Example: lading plan docs --world-size 64 --batch-size 32
     """
     with Output(as_json=as_json, debug=debug) as out:
+        _refuse_ignored(typed, job=job)
         if job:
             _show_job(out, sources, writing(), choosing(), reading(), {"rate": rate, "total_bytes": total_bytes})
             return
@@ -114,6 +122,19 @@ def plan(  # noqa: PLR0913 - one argument an option
                 kind = replace(found, lanes=lanes)
             made = planning.plan(dataset, batch_size, world_size=world_size, shuffle=kind, seed=seed, ahead_bytes=ahead)
         out.show(made.to_dict(), _text(made))
+
+
+def _refuse_ignored(typed: Sequence[str], *, job: bool) -> None:
+    """Raise UsageError for options of training with `--job`, and for those of a job without it."""
+    of_jobs = {**{name: spelled.flag for name, _, _, spelled in _WRITING.options()}, **_OF_JOBS}
+    for name in typed:
+        if job and name in _OF_TRAINING:
+            raise UsageError("a job has no such option", found=f"{_OF_TRAINING[name]} with --job",
+                             advice=f"Leave out {_OF_TRAINING[name]}: it is of training. Or leave out --job.",
+                             )  # fmt: skip
+        if not job and name in of_jobs:
+            raise UsageError("only a job has this option", found=f"{of_jobs[name]} without --job",
+                             advice="Add --job --to FORMAT, such as --job --to parquet.")  # fmt: skip
 
 
 def _show_job(

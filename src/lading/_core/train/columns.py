@@ -641,6 +641,7 @@ def _refuse_wrong(recipe: Recipe) -> None:
     for name in ("transform", "batch_transform"):
         if (function := getattr(recipe, name)) is not None and not callable(function):
             raise UsageError(f"{name} must be a function", found=repr(function))
+    _refuse_ignored(recipe)
     if recipe.decode not in (None, False) and not isinstance(recipe.decode, Mapping):
         raise UsageError("decode must say what each column becomes", expected='a dict such as {"jpg": "pil"}, or False',
                          found=repr(recipe.decode))  # fmt: skip
@@ -648,3 +649,15 @@ def _refuse_wrong(recipe: Recipe) -> None:
         if how is not None and not callable(how) and how not in get_args(Way):
             raise UsageError(f"no such way to decode {name!r}", expected="pil, numpy, torch, None or a function",
                              found=repr(how))  # fmt: skip
+
+
+def _refuse_ignored(recipe: Recipe) -> None:
+    """Raise UsageError for what would change nothing: a table has stored values, and images may be left undecoded."""
+    given = {"decode": recipe.decode or None, "image_size": recipe.image_size, "transform": recipe.transform}
+    if recipe.collate == "arrow":
+        for name in (name for name, value in given.items() if value is not None):
+            raise UsageError("a table has the stored values", found=f'{name}= with collate="arrow"',
+                             advice=f'Leave {name} out, or use collate="numpy", "torch" or "list".')  # fmt: skip
+    if recipe.decode is False and recipe.image_size is not None:
+        raise UsageError("images are not decoded", found="image_size= with decode=False",
+                         advice="Leave one of them out.")  # fmt: skip

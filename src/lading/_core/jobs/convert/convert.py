@@ -30,7 +30,7 @@ from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.storage.roots import absolute_path
 from lading._core.storage.stores import Stores
 from lading._core.storage.temporary import temporary_files_in
-from lading.errors import SeveralSplits
+from lading.errors import SeveralSplits, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import (
     Checksums,
@@ -40,6 +40,7 @@ from lading.options import (
     OnError,
     SchemaPolicy,
     WriteOptions,
+    refuse_two_names,
 )
 
 __all__ = ["ConvertSummary", "Progress", "convert"]
@@ -215,6 +216,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but thr
     opened = held.read.on_materialize_error if held is not None and on_error == "error" else None
     asked = {**locals(), "on_error": on_materialize_error or opened or on_error}
     asked["format"] = format or format_of_name(os.fspath(destination))
+    refuse_two_names(on_error=None if on_error == "error" else on_error, on_materialize_error=on_materialize_error)
     bounds = ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop)
     of_functions: OnFunctionError = "drop_sample" if on_error == "drop_sample" else "error"
     asked_steps = (
@@ -227,6 +229,9 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but thr
         None if map_batches is None else Map(map_batches, batched=True),
     )
     steps = [step for step in asked_steps if step is not None]
+    if drop != "row" and not any(isinstance(step, (Where, ImageBounds, Filter)) for step in steps):
+        raise UsageError("drop belongs to a condition, and there is none", found=f"drop={drop!r}",
+                         advice="Add where= or bounds of images, or leave drop out.")  # fmt: skip
     write = WriteOptions(**{name: asked[name] for name in WriteOptions.__dataclass_fields__})
     opening: dict[str, Any] = {
         "format": source_format, "split": split, "config": config, "view": view, "options": source_options,

@@ -271,7 +271,7 @@ def _read_back(opened: OpenJob, run: Run, writer: DatasetWriter, build: _Build) 
     job = opened.job
     # A copy is read again as others read it: names that were kept as they are show in a digest.
     digest = run.digest or dataset_digest(
-        job.query.replace(steps=()), limit=job.limit, workers=job.write.workers,
+        job.query.replace(steps=()), limit=job.limit, workers=job.write.workers if job.limit is None else None,
         on_progress=job.in_phase("reading the source again"),
     )  # fmt: skip
     with build.forgetting_bad():

@@ -46,6 +46,9 @@ def dataset_stats(
     if top < 0:
         raise UsageError("top must be 0 or more", found=f"top={top}")
     query = Query.of(source, **opening)
+    sharing = WorkerOptions(workers=workers, executor=executor, address=address)
+    if query.steps:
+        sharing.refuse("samples behind steps are counted in one process")
     with (
         query.open_shards() as dataset,
         shown_progress("reading", on_progress, progress=progress) as report,
@@ -58,7 +61,6 @@ def dataset_stats(
                 if report is not None:
                     report(Progress(0, len(dataset.listing), found.samples, size))
             return stats_of(found, top)
-        sharing = WorkerOptions(workers=workers, executor=executor, address=address)
         reading = Reading(begin_stats, query, sharing=sharing)
         shards = range(len(dataset.listing))
         for told in look_at_shards(

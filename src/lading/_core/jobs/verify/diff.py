@@ -22,6 +22,7 @@ from lading._core.jobs.engine.progress import OnProgress, reporting_passes
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.verify.digest import all_digests
 from lading._core.result_text import ResultText
+from lading.errors import UsageError
 
 __all__ = ["DiffResult", "diff"]
 
@@ -84,6 +85,11 @@ def diff(
         on_progress: called after every batch and shard of the first dataset.
         progress: whether a bar may appear after two seconds, in a terminal or a notebook.
     """
+    if len(options) != 2:  # noqa: PLR2004 - the two sides
+        raise UsageError("options are those of both sides", expected="two dicts", found=repr(options)[:80])
+    if storage_options is not None and Query.held_by(one) is not None and Query.held_by(other) is not None:
+        raise UsageError("both datasets are open already", found="storage_options",
+                         advice="Give storage_options to lading.open.")  # fmt: skip
     totals = (DatasetDigest(), DatasetDigest())
     shared = {} if storage_options is None else {"storage_options": storage_options}
     first, second = (Query.of(side, **{**({} if Query.held_by(side) else shared), **own})

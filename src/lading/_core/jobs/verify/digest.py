@@ -87,6 +87,9 @@ def dataset_digest(
     """
     check_limit(limit)
     query, total = Query.of(source, **opening), DatasetDigest()
+    sharing = WorkerOptions(workers=workers, executor=executor, address=address)
+    if query.steps or limit is not None:
+        sharing.refuse("samples behind steps, or up to a limit, are read in one process")
     with (
         query.open_shards() as dataset,
         shown_progress("reading", on_progress, progress=progress) as report,
@@ -94,7 +97,6 @@ def dataset_digest(
     ):
         chosen = query.samples_of(dataset)
         if limit is None and chosen is None:
-            sharing = WorkerOptions(workers=workers, executor=executor, address=address)
             reading = Reading(begin_digest, query, sharing=sharing)
             look, shards = begin_digest(dataset), range(len(dataset.listing))
             for _ in look_at_shards(dataset, look, reading, shards, on_digests=total.update, on_progress=report):
