@@ -9,6 +9,7 @@ import pytest
 
 import lading
 from lading._core.jobs.verify.checksums import CheckedShard, check_shard
+from lading._core.jobs.verify.verify import verify
 from lading._core.manifest.files import ShardTables, load_manifest
 from lading._core.storage.local import LocalStore
 from lading._core.storage.stores import Stores
@@ -71,3 +72,16 @@ def test_what_is_whole_needs_no_index(tmp_path: Path) -> None:
         writer.write_batch(pa.table({"bin": [b"x"]}))
     result, num_loads = checked(tmp_path / "out", 100)
     assert (result.errors, num_loads) == ([], 0)
+
+
+def test_what_is_behind_the_end_of_a_cut_file_is_one_finding_with_the_number_of_rows(tars: Path) -> None:
+    """Samples k0 to k19 are there, each third of them damaged: a sample has two blocks of 512 bytes."""
+    [path] = tars.glob("*.tar")
+    path.write_bytes(path.read_bytes()[: 20 * 1024 + 100])
+    found = verify(tars, deep=True, max_findings=100)
+    damaged = [finding for finding in found.findings if finding["error"] == "SidecarMismatch" and "row" in finding]
+    assert [finding["row"] for finding in damaged] == [*range(0, 20, 3), 20]
+    assert damaged[-1]["message"] == "the end of the file is missing, with 40 rows"
+    assert damaged[-1]["sample"] == "k20"
+    few = verify(tars, deep=True, max_findings=3)
+    assert (few.problems, len(few.findings), sum(few.more.values())) == (found.problems, 3, found.problems - 3)

@@ -19,6 +19,7 @@ from lading._core.manifest.values import FOLDER
 from lading._core.storage.checksum import file_checksum
 from lading._core.storage.extents import NO_ROWS
 from lading._core.storage.stores import Stores, resolve
+from lading._core.units import count
 from lading.errors import DataError, LadingError, SidecarMismatch, StoreError
 
 __all__ = ["CheckedShard", "check_own_files", "check_shard"]
@@ -48,7 +49,9 @@ class CheckedShard:
     files: Sequence[FileExtents] = ()
 
 
-def check_shard(kept: ShardTables, number: int, stores: Stores, most: int) -> CheckedShard | None:
+def check_shard(
+    kept: ShardTables, number: int, stores: Stores, most: int, *, end_as_one: bool = False
+) -> CheckedShard | None:
     """Compare the files of a shard with their checksums; return None if there are none.
 
     Args:
@@ -56,6 +59,7 @@ def check_shard(kept: ShardTables, number: int, stores: Stores, most: int) -> Ch
         number: number of the shard.
         stores: which store serves which URL.
         most: maximum of errors for samples; damaged files without one add one each. A missing file is one error.
+        end_as_one: give one error for all samples behind the end of a file that was cut off.
     """
     row = kept.shards.slice(number, 1).to_pylist()[0]
     if row["xxh3"] is None:
@@ -75,9 +79,13 @@ def check_shard(kept: ShardTables, number: int, stores: Stores, most: int) -> Ch
     for file in extents:
         if file.info is None:
             continue
-        damaged = [_damaged(file, one, keys) for one in file.lost[: most - len(found)].tolist()]
+        ends = file.begin[file.lost] + file.extents["size_bytes"].to_numpy()[file.lost]
+        is_gone = (ends > file.info.size_bytes) & end_as_one
+        lost, gone = file.lost[~is_gone], file.lost[is_gone]
+        damaged = [_damaged(file, one, keys) for one in lost[: most - len(found)].tolist()]
+        damaged += [_cut_off(file, gone, keys)] if len(gone) else []
         found += damaged
-        more += len(file.lost) - len(damaged)
+        more += len(lost) + bool(len(gone)) - len(damaged)
         if damaged:
             files.pop(file.path, None)
     return CheckedShard([*found, *files.values()], more, extents)
@@ -97,6 +105,22 @@ def _damaged(file: FileExtents, one: int, keys: Mapping[int, str]) -> LadingErro
         expected=f"{extent['size_bytes']} bytes with xxh3 {extent['xxh3']:016x}",
         found=f"xxh3 {file.sums[one]:016x}" if begin + extent["size_bytes"] <= size else f"a file of {size} bytes",
         advice="The file was changed or damaged after it was written.",
+    )  # fmt: skip
+
+
+def _cut_off(file: FileExtents, gone: NDArray[np.int64], keys: Mapping[int, str]) -> LadingError:
+    """Return the one error of all extents behind the end of a file."""
+    assert file.info is not None, "it is there"
+    extents = file.extents.take(pa.array(gone))
+    with_rows = extents.filter(pa.array(extents["first_row"].to_numpy() != NO_ROWS))
+    first, last = with_rows["first_row"].to_numpy(), with_rows["last_row"].to_numpy()
+    row = int(first.min()) if len(first) else None
+    lacks = f"the end of the file is missing, with {count(int((last - first + 1).sum()), 'row')}"
+    end = int((file.begin[gone] + extents["size_bytes"].to_numpy()).max())
+    return SidecarMismatch(
+        lacks if len(first) else "the end of the file is missing", file=file.path, offset=file.info.size_bytes,
+        row=row, sample=None if row is None else keys.get(row), expected=f"{end} bytes",
+        found=f"{file.info.size_bytes} bytes", advice="The file was changed or damaged after it was written.",
     )  # fmt: skip
 
 

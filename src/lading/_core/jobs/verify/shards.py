@@ -281,7 +281,7 @@ class _Shard:
             findings.add([wrong])
         sums = None
         if dataset.kept is not None and self._depth > Depth.QUICK:
-            sums = check_shard(dataset.kept, number, stores, findings.most)
+            sums = check_shard(dataset.kept, number, stores, findings.most, end_as_one=True)
         if sums is not None:
             findings.add(sums.errors)
             findings.more += sums.more
