@@ -114,6 +114,17 @@ def test_another_format_may_be_written(tmp_path: Path) -> None:
     assert pq.read_table(min((tmp_path / "out").glob("*.parquet"))).column("__key__").to_pylist() == ["a", "b"]
 
 
+def test_of_a_format_that_lading_only_reads_parquet_is_written(tmp_path: Path) -> None:
+    records = b"".join(
+        b"WARC/1.0\r\nWARC-Type: resource\r\nWARC-Record-ID: <urn:x:%d>\r\nWARC-Date: 2024-01-01T00:00:00Z\r\n"
+        b"Content-Length: 2\r\n\r\n%d%d\r\n\r\n" % (i, i, i)
+        for i in range(3)
+    )
+    (tmp_path / "a.warc").write_bytes(records[:-5])
+    result = salvage(tmp_path / "a.warc", tmp_path / "out")
+    assert (result.source_format, result.format, result.samples) == ("warc", "parquet", 2)
+
+
 @pytest.mark.soak
 def test_a_shard_that_is_not_there_is_lost_and_the_others_are_saved(tmp_path: Path) -> None:
     source = written(tmp_path / "source", "webdataset")

@@ -78,6 +78,8 @@ def head(
 
         how = _Showing(**showing())
         pictures = how.pictures(out.out)
+        if how.images and pictures is None and not as_json:
+            out.note("no pictures: the output is not a terminal with colours. --image-protocol blocks shows them.")
         steps = choosing()
         with open_chosen(sources, reading(), steps) as dataset:
             if "select" in steps:

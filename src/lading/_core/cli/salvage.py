@@ -43,9 +43,10 @@ def salvage(
 ) -> None:
     """Write the intact samples of a damaged dataset, and list the losses.
 
-    DST has the format of SRC, unless --to or its ending names another. After a loss the exit
-    status is 1, and _lading/lost.jsonl in DST lists every loss. A DST such as
-    saved.tar or saved.parquet is one file; its list is saved.tar.lost.jsonl.
+    DST has the format of SRC, or Parquet where lading only reads that, unless
+    --to or its ending names another. After a loss the exit status is 1, and
+    _lading/lost.jsonl in DST lists every loss. A DST such as saved.tar or
+    saved.parquet is one file; its list is saved.tar.lost.jsonl.
     --workers and --executor share the reading of SRC; one process writes DST.
 
     Example: lading salvage broken saved

@@ -168,7 +168,8 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
         source: as `lading.open` takes it.
         destination: folder of the new dataset. A name that ends in `.parquet`, `.tar.gz` or such is one file, without
             a manifest.
-        format: format to write; by default that of the source, or that of the name of a file.
+        format: format to write; by default that of the source, or that of the name of a file. Parquet for a format that
+            lading only reads.
         source_format: format of the source, if it is not recognised.
         split: split to save, as for `lading.open`.
         config: config to save, as for `lading.open`.
@@ -232,6 +233,8 @@ def salvage(  # noqa: PLR0913 - one argument a decision of the user; all but two
                 search.settle_view()
             by_name = format_of_name(name) if is_file else found.format.name
             target = get_format(format or by_name)
+            if format is None and target.loose is None and target.info.write_options is None:  # lading only reads it
+                target = get_format("parquet")
             if target is found.format:
                 alike = options_alike(dataset)
                 options = {**(_without_wrap(target, alike) if is_file else alike), **(options or {})}
