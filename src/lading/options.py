@@ -516,7 +516,7 @@ class WriteOptions:
         checksums: Keep checksums of samples and files, of files only, or none. verify and salvage use them.
         schema_policy: Where shards differ in columns: union keeps all, intersect the common ones, strict refuses.
         on_error: Where payload is unavailable: error, warn (write null), drop_row or drop_sample. drop_sample also
-            drops samples for which --filter or --map raises.
+            drops samples for which --filter or --map raises, and those whose values --where cannot read.
         ledger: Write one JSON line for each row that is filtered or lost, and each skipped shard, to this file.
         lazy: Write references to the payload of items instead of the payload itself.
         overwrite: Replace the dataset at DST, in one step at the end. Folders that hold other files are refused.

@@ -22,11 +22,28 @@ from lading._core.dataset.writing.outcomes import RowOutcome
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.stores import Stores
-from lading.errors import UsageError
+from lading.errors import DataError, UsageError
 from lading.limits import Limits
 from lading.testing import CountingStore
 from media import frame, medium
 from tars import tar_of
+
+
+@pytest.mark.parametrize("count", [1, 2, 37])
+def test_samples_whose_json_is_broken_are_dropped_by_name_where_that_is_asked_for(count: int, tmp_path: Path) -> None:
+    broken = {0, 5, 6, 30} & {*range(count)}
+    members = [(f"{i:02}.json", b'{"n": 1,,' if i in broken else b'{"n": %d}' % i) for i in range(count)]
+    (tmp_path / "a.tar").write_bytes(tar_of(*members))
+    kept = [f"{i:02}" for i in range(count) if i not in broken and i % 2]
+    with pytest.raises(DataError, match="on_error='drop_sample'"):
+        list(lading.open(tmp_path / "a.tar").where("json.n > 0"))
+    ds = lading.open(tmp_path / "a.tar").where("json.n is not null", on_error="drop_sample")
+    ds = ds.filter(lambda sample: int(sample["__key__"]) % 2)
+    assert [sample["__key__"] for sample in ds] == kept
+    options: Any = {"format": "jsonl", "where": "json.n >= 0", "on_error": "drop_sample"}
+    done = lading.convert(tmp_path / "a.tar", tmp_path / "out", **options)
+    assert [row["__key__"] for row in done.lost] == [f"{i:02}" for i in sorted(broken)]
+    assert (done.samples, done.counts) == (count - len(broken), {"values that cannot be read, dropped": len(broken)})
 
 
 @pytest.fixture

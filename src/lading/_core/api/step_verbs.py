@@ -89,7 +89,9 @@ class StepVerbs(Verbs):
         """
         return type(self)(self._rows.flattened(columns))
 
-    def where(self, condition: str | pc.Expression, *, drop: DropPolicy = "row") -> Self:
+    def where(
+        self, condition: str | pc.Expression, *, drop: DropPolicy = "row", on_error: OnFunctionError = "error"
+    ) -> Self:
         """Keep the rows for which a condition holds. A column that only metadata rows fill counts for all items.
 
         Example: `ds.where("lang == 'en' and score > 0.5")`
@@ -97,8 +99,9 @@ class StepVerbs(Verbs):
         Args:
             condition: a text, or a pyarrow expression.
             drop: of documents: drop the items that fail (`row`), or the documents that have such items (`sample`).
+            on_error: for a sample whose values cannot be read, such as broken JSON: `error`, or `drop_sample`.
         """
-        return self._with(Where(condition, drop))
+        return self._with(Where(condition, drop, on_error))
 
     def image_bounds(
         self,

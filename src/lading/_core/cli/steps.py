@@ -127,7 +127,7 @@ class TypedSteps:
                              advice="Add --shuffle, --sample or --split-into, or leave --seed out.")  # fmt: skip
 
     def applied(self, dataset: Dataset, on_error: OnFunctionError) -> Dataset:
-        """Return the dataset with the steps. `on_error` is for samples for which a function raises."""
+        """Return the dataset with the steps. `on_error` is for samples that a function or a condition cannot take."""
         if self.note:
             warnings.warn(self.note, Note, stacklevel=2)
         for step, values in self.steps:
@@ -173,7 +173,7 @@ _CALLS: dict[str, Callable[[Dataset, Mapping[str, Any]], Dataset]] = {
     "join": lambda ds, has: ds.join(
         has["join"], has.get("on", "key"), has.get("join_how", "left"), has.get("join_columns")
     ),
-    "where": lambda ds, has: ds.where(has["where"], drop=has.get("drop", "row")),
+    "where": lambda ds, has: ds.where(has["where"], drop=has.get("drop", "row"), on_error=has["on_error"]),
     "image_bounds": lambda ds, has: ds.image_bounds(**_bounds(has)),
     "filter": lambda ds, has: ds.filter(named_function("--filter", has["filter"]), on_error=has["on_error"]),
     "dedup": lambda ds, has: ds.dedup(has["dedup"][0] if len(has["dedup"]) == 1 else has["dedup"]),

@@ -21,12 +21,14 @@ from lading._core.dataset.steps.functions import (
     FunctionStep,
     OnFunctionError,
     refuse_no_function,
+    refuse_other_error,
     shown_error,
     shown_function,
     shown_spool,
 )
 from lading._core.dataset.transform.function_spool import SampleRows, called, joined
 from lading._core.dataset.transform.row_filters import (
+    UNREADABLE,
     FailsCondition,
     OutOfBounds,
     Rejects,
@@ -37,7 +39,7 @@ from lading._core.dataset.transform.row_filters import (
 from lading._core.dataset.transform.sample_functions import SampleFilter
 from lading._core.dataset.transform.traced_batch import TracedBatch, reported, taken, without_failed
 from lading._core.dataset.values.field_values import ITEMS
-from lading._core.dataset.writing.outcomes import ALONG, FILTERED, FILTERED_ALONG, RowOutcome
+from lading._core.dataset.writing.outcomes import ALONG, DROPPED, FILTERED, FILTERED_ALONG, RowOutcome
 from lading._core.features.image_lists import without_entries
 from lading._core.features.row_layout import row_layout
 from lading._core.storage.fetch import Fetcher
@@ -94,7 +96,10 @@ class _Filtered(Applied):
         if kept.all():
             return traced
         outcome = FILTERED_ALONG if self._drop == "sample" else FILTERED
-        told = [RowOutcome(why, outcome, batch, np.flatnonzero(failing & ~kept)) for why, failing in found.items()]
+        told = [
+            RowOutcome(why, DROPPED if why == UNREADABLE else outcome, batch, np.flatnonzero(failing & ~kept))
+            for why, failing in found.items()
+        ]
         bad = np.logical_or.reduce(list(found.values()))
         told.append(RowOutcome(ALONG, FILTERED, batch, np.flatnonzero(~bad & ~kept)))
         rows = traced.rows
@@ -138,14 +143,17 @@ class Where(_FilterStep):
     Attributes:
         condition: a text (`_core.content.conditions`), or a pyarrow expression.
         drop: of documents: drop the items that fail (`row`), or the documents that have such items (`sample`).
+        on_error: for a sample whose values cannot be read, such as broken JSON: `error`, or `drop_sample`.
     """
 
     condition: str | pc.Expression
     drop: DropPolicy = "row"
+    on_error: OnFunctionError = "error"
 
     def __post_init__(self) -> None:
-        """Refuse a text that is no condition."""
+        """Refuse a text that is no condition, and unknown policies."""
         _refuse_other_policy(self.drop)
+        refuse_other_error(self.on_error)
         as_where(self.condition)
 
     def __eq__(self, other: object) -> bool:
@@ -157,10 +165,10 @@ class Where(_FilterStep):
             same = isinstance(one, str) and isinstance(two, str) and one == two
         else:
             same = one.equals(two)
-        return same and self.drop == other.drop
+        return same and (self.drop, self.on_error) == (other.drop, other.on_error)
 
     def __hash__(self) -> int:
-        return hash((str(self.condition), self.drop))
+        return hash((str(self.condition), self.drop, self.on_error))
 
     @property
     def row_condition(self) -> Condition:
@@ -195,10 +203,12 @@ class Where(_FilterStep):
 
     def begin(self, context: StepContext) -> Applied:
         """Return the step at work."""
-        return self._filtering(FailsCondition(self.row_condition, context.view, context.fetcher), context)
+        drops = self.on_error == "drop_sample"
+        rejects = FailsCondition(self.row_condition, context.view, context.fetcher, drops_unreadable=drops)
+        return self._filtering(rejects, context)
 
     def __repr__(self) -> str:
-        return f"where({_shown_condition(self.condition)}{_shown_policy(self.drop)})"
+        return f"where({_shown_condition(self.condition)}{_shown_policy(self.drop)}{shown_error(self.on_error)})"
 
 
 @dataclass(frozen=True, slots=True)

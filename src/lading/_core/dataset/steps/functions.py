@@ -14,6 +14,7 @@ __all__ = [
     "FunctionStep",
     "OnFunctionError",
     "refuse_no_function",
+    "refuse_other_error",
     "shown_error",
     "shown_function",
     "shown_spool",
@@ -61,6 +62,11 @@ def refuse_no_function(function: object, on_error: str) -> None:
     """Raise UsageError for a value that cannot be called, and for an unknown policy."""
     if not callable(function):
         raise UsageError("not a function", found=repr(function)[:80])
+    refuse_other_error(on_error)
+
+
+def refuse_other_error(on_error: str) -> None:
+    """Raise UsageError for an unknown policy."""
     if on_error not in get_args(OnFunctionError):
         raise UsageError("no such policy", expected=" or ".join(get_args(OnFunctionError)),
                          found=f"on_error={on_error!r}")  # fmt: skip

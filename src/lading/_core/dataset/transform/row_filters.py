@@ -31,13 +31,14 @@ from lading._core.features.row_layout import row_layout
 from lading._core.features.types import feature_of
 from lading._core.formats.base import RowFilter
 from lading._core.storage.fetch import Fetcher
-from lading.errors import LadingError, UsageError
+from lading.errors import CorruptShard, DataError, LadingError, UsageError
 
 if TYPE_CHECKING:
     from lading._core.dataset.steps.base import Step
     from lading._core.dataset.steps.filter_steps import ImageBounds
 
 __all__ = [
+    "UNREADABLE",
     "FailsCondition",
     "OutOfBounds",
     "Rejects",
@@ -52,6 +53,9 @@ __all__ = [
 
 Rejects: TypeAlias = Callable[[pa.RecordBatch], Mapping[str, NDArray[np.bool_]]]
 """Gives, for a batch of rows, the rejected rows by reason."""
+
+UNREADABLE = "values that cannot be read"
+"""The reason of samples that are left out because a condition cannot be looked up in them."""
 
 _SHOWN_LABELS = 50
 _HEAD_BYTES = (512, 64 << 10)
@@ -107,6 +111,7 @@ class FailsCondition:
         condition: the condition.
         view: how rows are taken.
         fetcher: reads JSON, texts and the first bytes of media behind references.
+        drops_unreadable: reject samples whose values cannot be read, such as broken JSON; else they are an error.
 
     Attributes:
         absent: the fields inside columns, and the columns of documents that these lack, of which no row had a fitting
@@ -114,13 +119,33 @@ class FailsCondition:
         has_kept: whether the condition was true for a row.
     """
 
-    def __init__(self, condition: Condition, view: str, fetcher: Fetcher) -> None:
-        self._condition, self._of_documents, self._fetcher = condition, row_layout(view).has_items, fetcher
+    def __init__(self, condition: Condition, view: str, fetcher: Fetcher, *, drops_unreadable: bool = False) -> None:
+        self._layout, self._drops = row_layout(view), drops_unreadable
+        self._condition, self._of_documents, self._fetcher = condition, self._layout.has_items, fetcher
         self.absent: list[Wanted] | None = None
         self.has_kept = False
 
     def __call__(self, batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
-        """Return the rejected rows by reason."""
+        """Return the rejected rows by reason; all rows of samples that are dropped are `UNREADABLE`."""
+        return self._in_parts(batch, self._layout.bounds(batch)) if self._drops else self._rejected(batch)
+
+    def _in_parts(self, batch: pa.RecordBatch, bounds: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+        """Return the same; where values cannot be read, of halves, until samples with such values are alone."""
+        try:
+            return self._rejected(batch)
+        except CorruptShard:
+            raise
+        except DataError:
+            if len(bounds) == 2:  # noqa: PLR2004 - one sample
+                return {UNREADABLE: np.ones(batch.num_rows, np.bool_)}
+        found, middle = dict[str, NDArray[np.bool_]](), len(bounds) // 2
+        for part in (bounds[: middle + 1], bounds[middle:]):
+            first, stop = int(part[0]), int(part[-1])
+            for reason, failing in self._in_parts(batch.slice(first, stop - first), part - first).items():
+                found.setdefault(reason, np.zeros(batch.num_rows, np.bool_))[first:stop] = failing
+        return found
+
+    def _rejected(self, batch: pa.RecordBatch) -> dict[str, NDArray[np.bool_]]:
         condition = self._condition
         names = condition.columns or batch.schema.names  # an expression does not say which columns it asks for
         if self._of_documents:

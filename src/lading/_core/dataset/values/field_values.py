@@ -61,7 +61,7 @@ __all__ = [
     "refuse_absent",
 ]
 
-BROKEN_VALUE = "Correct it, or leave such samples out: by a filter that looks at the column, --on-error drop_sample."
+BROKEN_VALUE = "Correct it, or leave such samples out by a condition on the column and --on-error drop_sample."
 """Advice about a value that is not what its column holds."""
 
 MEDIA_FACTS: dict[str, pa.DataType] = {

@@ -145,7 +145,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but thr
         drop: where a filter rejects an item of a document, drop the item (`row`) or the document (`sample`).
         on_error: for a row with unavailable payload, or with an earlier error: `error`, `warn` (write the row without
             payload), `drop_row`, `drop_sample`. For `error`, a dataset that was opened with a policy keeps that. With
-            `drop_sample`, samples for which `filter` or `map` raises are dropped too.
+            `drop_sample`, samples are dropped too for which `filter` or `map` raises, and those whose values `where`
+            cannot read.
         on_materialize_error: NeMo Curator's name of `on_error`.
         ledger: file for one JSON line for each row that was filtered or lost, and each bad shard that was skipped.
         lazy: write references to the payload where it is now. Only for items, in a format with columns.
@@ -220,7 +221,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but thr
     bounds = ImageBounds(min_side, max_side, min_aspect_ratio, max_aspect_ratio, drop)
     of_functions: OnFunctionError = "drop_sample" if on_error == "drop_sample" else "error"
     asked_steps = (
-        None if where is None else Where(where, drop),
+        None if where is None else Where(where, drop, of_functions),
         None if bounds == ImageBounds(drop=drop) else bounds,
         None if filter is None else Filter(filter, on_error=of_functions),
         None if filter_batches is None else Filter(filter_batches, drop, batched=True),
