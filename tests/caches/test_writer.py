@@ -1339,7 +1339,7 @@ def test_where_folders_cannot_be_exchanged_it_is_said_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_cache(numbers(10), NUMBERS, tmp_path / "out")
-    monkeypatch.setattr("lading._core.storage.local._RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows
+    monkeypatch.setattr("lading._core.storage.exchange._LINUX_EXCHANGE", 1 << 20)  # a flag that no kernel knows
     rows = numbers(3)
     with pytest.raises(StoreError, match=r"out: this file system cannot exchange"):
         write_cache(rows, NUMBERS, tmp_path / "out")

@@ -6,9 +6,8 @@ import gc
 import os
 import pickle
 import socket
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -26,27 +25,31 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def _sent(ends: tuple[socket.socket, socket.socket], value: Any) -> Any:
-    send_value(ends[0], value)
-    return receive_value(ends[1])
+    with ThreadPoolExecutor(1) as pool:  # without files, a sender waits for the receiver
+        sending = pool.submit(send_value, ends[0], value)
+        found = receive_value(ends[1])
+        sending.result()
+    return found
 
 
 def _descriptors() -> int:
     return len(os.listdir("/dev/fd"))
 
 
-@pytest.mark.parametrize("named", [False, True], ids=["anonymous memory", "temporary file"])
-def test_arrays_arrive_in_a_map_of_their_own(
-    ends: tuple[socket.socket, socket.socket], named: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    if named:
+@pytest.fixture(params=["file", "socket"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How bytes go: as a file without a name, or through the socket where the system has no such files."""
+    if request.param == "socket":
         monkeypatch.delattr(os, "memfd_create", raising=False)
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+@pytest.mark.usefixtures("way")
+def test_arrays_arrive_in_memory_of_their_own(ends: tuple[socket.socket, socket.socket]) -> None:
     gc.collect()  # files that earlier tests left open would be closed meanwhile
     before = _descriptors()
     large = {"f": np.arange(50_000.0), "c": np.asfortranarray(np.ones((300, 400), np.int16)), "s": np.arange(9)[::3]}
     found = [_sent(ends, {**large, "text": ["é", b"x" * 100_000, None]}) for _ in range(20)]
     assert _descriptors() == before
-    assert list(tmp_path.iterdir()) == []
     for one in found:
         assert one["text"] == ["é", b"x" * 100_000, None]
         for name, array in large.items():
@@ -65,6 +68,7 @@ def test_small_arrays_do_not_keep_the_map(ends: tuple[socket.socket, socket.sock
     assert [type(_owner(array).obj) for array in found] == [np.ndarray, bytearray]
 
 
+@pytest.mark.usefixtures("way")
 def test_tensors_arrive_as_they_are(ends: tuple[socket.socket, socket.socket]) -> None:
     torch = pytest.importorskip("torch")
     kinds = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.uint8, torch.complex64]
@@ -85,15 +89,32 @@ def test_tables_arrive_without_what_they_are_a_part_of(ends: tuple[socket.socket
     assert found.get_total_buffer_size() < 10 * 10_000
 
 
+@pytest.mark.usefixtures("way")
 def test_a_value_that_cannot_be_pickled_is_not_sent(ends: tuple[socket.socket, socket.socket]) -> None:
     with pytest.raises((TypeError, pickle.PicklingError)):
         send_value(ends[0], (i for i in "generator"))
     assert _sent(ends, 7) == 7
 
 
+@pytest.mark.usefixtures("way")
 def test_the_end_of_the_other_process(ends: tuple[socket.socket, socket.socket]) -> None:
     ends[0].close()
     with pytest.raises(EOFError):
         receive_value(ends[1])
     with pytest.raises(BrokenPipeError):
         send_value(ends[1], 7)
+
+
+def test_the_end_of_the_other_process_in_the_middle_of_a_value(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    send_value(ends[0], "value")
+    whole = ends[1].recv(1 << 16)
+    for size in range(1, len(whole)):
+        one, other = socket.socketpair()
+        with one, other:
+            one.sendall(whole[:size])
+            one.close()
+            with pytest.raises(EOFError, match="has ended"):
+                receive_value(other)

@@ -354,11 +354,12 @@ def test_a_map_says_when_its_file_was_cut(tmp_path: Path) -> None:
     assert caught.value.file == str(file)
 
 
+@pytest.mark.parametrize("has_preadv", [True, False])
 @pytest.mark.parametrize("most", [1, 5, 11])
 def test_a_call_of_the_system_may_give_less_than_was_asked_for(
-    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    most: int, has_preadv: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Linux gives 2 GiB at most."""
+    """Linux gives 2 GiB at most; macOS refuses more, and old macOS has no `preadv`."""
     pread = os.pread
 
     def fewer(fd: int, length: int, offset: int) -> bytes:
@@ -372,7 +373,10 @@ def test_a_call_of_the_system_may_give_less_than_was_asked_for(
         return len(body)
 
     monkeypatch.setattr(os, "pread", fewer)
-    monkeypatch.setattr(os, "preadv", fewer_into)
+    if has_preadv:
+        monkeypatch.setattr(os, "preadv", fewer_into)
+    else:
+        monkeypatch.delattr(os, "preadv", raising=False)
     data = bytes(range(100))
     (tmp_path / "a").write_bytes(data)
     mapped = STORE.map(str(tmp_path / "a"))
@@ -386,6 +390,32 @@ def test_a_call_of_the_system_may_give_less_than_was_asked_for(
         list(mapped.read_each([90], [40]))
     with pytest.raises(ShortRead, match="@ 100: the file became shorter"):
         mapped.read_into(targets, 90)
+
+
+def test_a_call_is_asked_for_no_more_than_macos_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, `pread` of more than 2 GiB − 1 is EINVAL."""
+    pread, preadv, most = os.pread, os.preadv, 10
+    monkeypatch.setattr("lading._core.storage.local._MOST_READ_BYTES", most)
+
+    def strict(fd: int, length: int, offset: int) -> bytes:
+        assert length <= most
+        return pread(fd, length, offset)
+
+    def strict_into(fd: int, targets: Sequence[memoryview], offset: int) -> int:
+        assert sum(map(len, targets)) <= most
+        return preadv(fd, targets, offset)
+
+    monkeypatch.setattr(os, "pread", strict)
+    monkeypatch.setattr(os, "preadv", strict_into)
+    data = bytes(range(100))
+    (tmp_path / "a").write_bytes(data)
+    mapped = STORE.map(str(tmp_path / "a"))
+    assert mapped.read(3, 40) == data[3:43]
+    assert list(mapped.read_each([50, 7], [20, 93])) == [data[50:70], data[7:]]
+    targets = [memoryview(bytearray(size)) for size in (3, 11, 30)]
+    mapped.read_into(targets, 5)
+    assert b"".join(targets) == data[5:49]
+    assert [bytes(part) for part in STORE.get_ranges(str(tmp_path / "a"), [(0, 100)])] == [data]
 
 
 def test_released_pages_are_no_longer_resident(tmp_path: Path) -> None:

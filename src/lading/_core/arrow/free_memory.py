@@ -21,11 +21,15 @@ def release_freed() -> None:
 
     That takes milliseconds, so it is not for each batch.
 
-    Without glibc, only Arrow's pool gives memory back.
+    With another C library than glibc and that of macOS, only Arrow's pool gives memory back.
     """
     pa.default_memory_pool().release_unused()
-    with suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
+    with suppress(OSError, TypeError):
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "malloc_trim"):
+            libc.malloc_trim(0)
+        elif hasattr(libc, "malloc_zone_pressure_relief"):
+            libc.malloc_zone_pressure_relief(None, ctypes.c_size_t(0))
 
 
 def keep_freed(batch_bytes: int) -> None:

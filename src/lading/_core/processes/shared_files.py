@@ -4,19 +4,22 @@ A value is pickled into a file of its own, arrays and tensors of at least 64 KB 
 the file is sent through a socket. The other process maps the file, and its arrays are views of the map. The memory is
 free when nothing holds the map: no name in `/dev/shm`, no semaphore and no lock can stay behind.
 
+Where the system has no files without a name (macOS), the same bytes go through the socket, and the sender waits until
+they are taken.
+
 A file holds the pickle, then buffers at multiples of 64 bytes, then the places of both, then their number.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import socket
 import struct
 import sys
-import tempfile
 from collections.abc import Callable
-from typing import Any, BinaryIO, Final
+from typing import IO, Any, Final
 
 import cloudpickle
 import numpy as np
@@ -30,9 +33,9 @@ __all__ = ["receive_value", "send_value"]
 _ALIGNED: Final = 64
 _LEAST_BYTES: Final = 64 << 10
 """Smaller buffers are copied: an array that the user keeps would keep the whole map in memory."""
-_MARK: Final = b"v"
+_FILE, _BYTES = b"v", b"b"
 _COUNT: Final = struct.Struct("<q")
-_FOLDER: Final = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
+_FOLDER: Final = "/proc/self/fd"
 
 
 def send_value(sender: socket.socket, value: object) -> None:
@@ -42,11 +45,18 @@ def send_value(sender: socket.socket, value: object) -> None:
         OSError: the other process has ended.
         Exception: whatever pickling raises; then nothing was sent.
     """
-    fd = _new_file()
+    new_file = getattr(os, "memfd_create", None)
+    if new_file is None:
+        memory = io.BytesIO()
+        _write(memory, value)
+        sender.sendall(_BYTES + _COUNT.pack(memory.tell()))
+        sender.sendall(memory.getbuffer())
+        return
+    fd = new_file("lading")
     try:
         with open(fd, "wb", closefd=False) as file:
             _write(file, value)
-        socket.send_fds(sender, [_MARK], [fd])
+        socket.send_fds(sender, [_FILE], [fd])
     finally:
         os.close(fd)
 
@@ -58,7 +68,10 @@ def receive_value(receiver: socket.socket) -> Any:
         EOFError: the other process has ended.
     """
     try:
-        mark, fds, _, _ = socket.recv_fds(receiver, len(_MARK), 1)
+        mark, fds, _, _ = socket.recv_fds(receiver, len(_FILE), 1)
+        if mark == _BYTES:
+            (size,) = _COUNT.unpack(_received(receiver, _COUNT.size))
+            return _value(_received(receiver, size))
     except ConnectionResetError:
         mark, fds = b"", []
     if not mark:
@@ -71,14 +84,18 @@ def receive_value(receiver: socket.socket) -> Any:
         os.close(fds[0])
 
 
-def _new_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("lading", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+def _received(receiver: socket.socket, size: int) -> memoryview:
+    """Return the next bytes; they may be written to. EOFError if the other process ends before."""
+    whole = left = memoryview(np.empty(size, np.uint8))
+    while left:
+        count = receiver.recv_into(left)
+        if not count:
+            raise EOFError("the other process has ended")
+        left = left[count:]
+    return whole
 
 
-def _write(file: BinaryIO, value: object) -> None:
+def _write(file: IO[bytes], value: object) -> None:
     buffers: list[memoryview] = []
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -101,7 +118,10 @@ def _write(file: BinaryIO, value: object) -> None:
 def _read(fd: int) -> Any:
     # Arrow keeps no descriptor of a map, as Python's does before 3.13: a loop that keeps many batches would need many.
     with pa.memory_map(f"{_FOLDER}/{fd}", "r+") as file:
-        whole = np.asarray(_Map(file.read_buffer())).data
+        return _value(np.asarray(_Map(file.read_buffer())).data)
+
+
+def _value(whole: memoryview) -> Any:
     end = len(whole) - _COUNT.size
     (count,) = _COUNT.unpack(whole[end:])
     places = np.frombuffer(whole[end - 16 * count : end], np.int64).reshape(count, 2).tolist()

@@ -30,6 +30,8 @@ interpreter lock, and threads that compress wait a sixth of their time. Other me
 block."""
 _MOST_BUFFERS = 1000
 """Number of buffers of one writing call."""
+_MOST_WRITE_BYTES = (1 << 31) - (1 << 20)
+"""Of one call: Linux writes no more, and macOS refuses more. Python's own `write` keeps to that."""
 _MOST_RUNS = 500
 """Number of ranges of one reading call. Each needs a second buffer for the gap before it; the system accepts 1,024."""
 _GAP_BYTES = 32 << 10
@@ -98,7 +100,8 @@ class Appender:
 def _write_all(fd: int, views: list[memoryview]) -> None:
     """Write several non-empty buffers completely; one system call may write less."""
     while views:
-        written = os.writev(fd, views[:_MOST_BUFFERS])
+        many = views[:_MOST_BUFFERS]
+        written = os.writev(fd, many) if sum(map(len, many)) <= _MOST_WRITE_BYTES else os.write(fd, many[0])
         while views and written >= len(views[0]):
             written -= len(views.pop(0))
         if written:

@@ -45,9 +45,10 @@ from lading._core.storage.base import (
 )
 from lading._core.storage.checksum import Checksum, add_file
 from lading._core.storage.descriptors import Descriptor, Reopened, close_unused
+from lading._core.storage.exchange import exchange_names
 from lading._core.storage.extents import ExtentSums
 from lading._core.storage.lock import lock_file
-from lading.errors import CorruptShard, LadingError, NotFound, ShortRead, StoreError
+from lading.errors import CorruptShard, LadingError, NotFound, ShortRead
 
 __all__ = ["LocalFile", "LocalMap", "LocalSink", "LocalStore", "maps_of"]
 
@@ -56,8 +57,10 @@ _MOST_HELD_BYTES = 96 << 20
 _LITTLE_BYTES, _MOST_LITTLE = 4 << 20, 4
 """Bytes in memory of a batch that may wait behind others, and how many such batches may wait. Bytes in files take no
 memory. Reader and writer take turns in being the slower one: with one waiting batch, each waits a tenth of the time."""
-_RENAME_EXCHANGE = 2
-_AT_FDCWD = -100
+_MOST_READ_BYTES = (1 << 31) - (1 << 20)
+"""Of one call: Linux reads no more, and macOS refuses more."""
+_BLOCK_BYTES = 16 << 20
+"""Of one call that gives a copy."""
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -174,7 +177,7 @@ class LocalStore:
                 if not replace:
                     raise name_taken(target)
             if replace and (os.path.isdir(new) or (folder and os.path.lexists(new))):
-                _exchange(old, new)
+                exchange_names(old, new)
                 self.delete(old)
             elif replace:
                 os.replace(old, new)
@@ -257,15 +260,16 @@ class LocalFile:
         opened = self._file.get()
         if opened is None:
             return self._from_map(offset, length)
-        data = os.pread(opened.fd, length, offset)
+        data = os.pread(opened.fd, min(length, _MOST_READ_BYTES), offset)
         return data if len(data) == length else _continued(opened, data, offset, length)
 
     def read_each(self, offset: Sequence[int], length: Sequence[int]) -> Iterator[bytes]:
         """Yield the bytes of many ranges, each on demand: a map is slower, even in the page cache."""
         opened = self._file.get()
-        found = (
-            map(self._from_map, offset, length) if opened is None else map(os.pread, repeat(opened.fd), length, offset)
-        )
+        if opened is None:
+            found = map(self._from_map, offset, length)
+        else:
+            found = map(os.pread, repeat(opened.fd), [min(size, _MOST_READ_BYTES) for size in length], offset)
         for data, size, at in zip(found, length, offset, strict=True):
             whole = data if len(data) == size or opened is None else _continued(opened, data, at, size)
             if len(whole) != size:
@@ -279,8 +283,8 @@ class LocalFile:
         wanted = sum(map(len, targets))
         with store_errors(self.path):
             opened = self._file.get()
-            found = 0 if opened is None else os.preadv(opened.fd, targets, offset)
-            if found < wanted:  # 2 GiB and more, an interruption, or the file became shorter
+            found = 0 if opened is None or wanted > _MOST_READ_BYTES else _read_some(opened.fd, targets, offset)
+            if found < wanted:  # more than a call reads, an interruption, or the file became shorter
                 self.check()
                 for target in targets:
                     if opened is None:
@@ -331,7 +335,10 @@ def _continued(opened: Descriptor, data: bytes, offset: int, length: int) -> byt
     The range is shorter at the end of the file.
     """
     parts, have = [data], len(data)
-    while have < length and (more := os.pread(opened.fd, length - have, offset + have)):
+    while have < length:
+        more = os.pread(opened.fd, min(length - have, _MOST_READ_BYTES), offset + have)
+        if not more:
+            break
         parts.append(more)
         have += len(more)
     return b"".join(parts)
@@ -596,15 +603,24 @@ def _copy(path: str, data: bytes, target: memoryview, offset: int) -> None:
 
 
 def _fill(path: str, fd: int, target: memoryview, offset: int) -> None:
-    """Read until the target is full: one call reads 2 GiB at most."""
+    """Read until the target is full."""
     while target:
-        count = os.preadv(fd, [target], offset)
+        count = _read_some(fd, [target[:_MOST_READ_BYTES]], offset)
         if count == 0:
             raise ShortRead(
                 "the file became shorter", file=path, offset=offset, found=f"its end, {len(target)} bytes early"
             )
         target = target[count:]
         offset += count
+
+
+def _read_some(fd: int, targets: Sequence[memoryview], offset: int) -> int:
+    """Fill a beginning of the targets; return its bytes. Old macOS has no `preadv`: there, of the first target."""
+    if hasattr(os, "preadv"):
+        return os.preadv(fd, targets, offset)
+    data = os.pread(fd, min(len(targets[0]), _BLOCK_BYTES), offset)
+    targets[0][: len(data)] = data
+    return len(data)
 
 
 def _walk(root: str, lead: str) -> Iterator[FileInfo]:
@@ -686,20 +702,3 @@ def _renamed_if_free(old: str, new: str, *, folder: bool) -> bool:
             return False
         raise
     return True
-
-
-def _exchange(one: str, other: str) -> None:
-    swap = getattr(_LIBC, "renameat2", None)
-    if swap is not None:
-        done = swap(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE))
-        number = ctypes.get_errno()
-        if done == 0:
-            return
-        if number not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            raise OSError(number, os.strerror(number), one, None, other)
-    raise StoreError(
-        "this file system cannot exchange two names in one step",
-        file=other,
-        expected="renameat2(RENAME_EXCHANGE)",
-        advice="Write to a new place, or remove what is there first.",
-    )

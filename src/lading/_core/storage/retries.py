@@ -40,9 +40,9 @@ _TRANSIENT = frozenset(
         errno.ENETDOWN,
         errno.ENETUNREACH,
         errno.EPIPE,
-        errno.EREMOTEIO,
         errno.ESTALE,
         errno.ETIMEDOUT,
+        getattr(errno, "EREMOTEIO", errno.EIO),  # Linux alone has it
     )
 )
 TRANSIENT_STATUS = frozenset((408, 425, 429, 500, 502, 503, 504))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from lading._core.processes.cores import usable_cores
 from lading.errors import UsageError
 
 __all__ = ["cores_of_rank", "rank_and_world_size"]
@@ -62,8 +63,7 @@ def cores_of_rank(environment: Mapping[str, str] | None = None) -> int:
         UsageError: `LOCAL_WORLD_SIZE` is no number.
     """
     text = (os.environ if environment is None else environment).get("LOCAL_WORLD_SIZE") or "1"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(cores // max(_whole_number("LOCAL_WORLD_SIZE", text), 1), 1)
+    return max(usable_cores() // max(_whole_number("LOCAL_WORLD_SIZE", text), 1), 1)
 
 
 def _of_torch() -> tuple[int, int] | None:

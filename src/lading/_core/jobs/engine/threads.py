@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 
+from lading._core.processes.cores import usable_cores
 from lading.errors import UsageError
 
 __all__ = ["threads_each", "using_threads"]
@@ -17,7 +17,7 @@ _MOST = (1 << 31) - 1
 
 def threads_each(processes: int) -> int:
     """Return this machine's cores divided by the number of processes, at least 1."""
-    return max(1, len(os.sched_getaffinity(0)) // processes)
+    return max(1, usable_cores() // processes)
 
 
 @contextmanager
