@@ -145,7 +145,7 @@ def test_tables_of_img2dataset_are_about_its_tars(tmp_path: Path) -> None:
     for source in (tmp_path, f"{tmp_path}/**"):
         with lading.open(source) as dataset:
             assert (dataset.format, len(dataset)) == ("webdataset", 3)
-            assert dataset.counts["files about tars next to them (img2dataset), left out"] == 6
+            assert dataset.counts["files about shards next to them (img2dataset), left out"] == 6
     assert len(read(tmp_path, format="parquet")) == 3
     put(tmp_path, "00007.parquet")  # a table without a tar may be data
     with pytest.raises(UnknownFormat, match="several formats; found 1 parquet, 3 webdataset"):
@@ -155,8 +155,28 @@ def test_tables_of_img2dataset_are_about_its_tars(tmp_path: Path) -> None:
 def test_tars_and_tables_of_one_name_may_be_two_datasets(tmp_path: Path) -> None:
     put(tmp_path, "00000.parquet")
     (tmp_path / "00000.tar").write_bytes(tar_of(("0.txt", b"text")))
-    with pytest.raises(UnknownFormat, match="several formats"):
+    with pytest.raises(UnknownFormat, match=r"several formats.*img2dataset writes them: format='webdataset'") as told:
         lading.open(tmp_path)
+    assert "parquet" not in str(told.value.advice)
+    put(tmp_path, "1.parquet")
+    with pytest.raises(UnknownFormat, match="format='parquet' or format='webdataset'"):
+        lading.open(tmp_path)
+
+
+def test_folders_of_img2dataset_have_their_images(tmp_path: Path) -> None:
+    """Of `output_format=files`: a folder of images, a table and counts a shard."""
+    names = ["00000", "00001"]
+    put(tmp_path, *(f"{name}{ending}" for name in names for ending in (".parquet", "_stats.json")))
+    for name in names:
+        (tmp_path / name).mkdir()
+        for ending in ("jpg", "json", "txt"):
+            (tmp_path / name / f"{name}0003.{ending}").write_bytes(b"{}")
+    for opening in ({}, {"format": "files"}):
+        with lading.open(tmp_path, **opening) as dataset:  # type: ignore[arg-type]
+            assert (dataset.format, len(dataset)) == ("files", 2)
+            assert dataset.columns == ["__key__", "jpg", "json", "txt"]
+            assert dataset.counts["files about shards next to them (img2dataset), left out"] == 4
+    assert len(read(tmp_path, format="parquet")) == 2
 
 
 COCO = b'{"info": {}, "images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [], "categories": []}'

@@ -151,7 +151,7 @@ def test_the_named_format_chooses_its_files(mixed: Path, pattern: str, tmp_path:
     source = f"{mixed}{pattern}"
     with lading.open(source, format="webdataset").with_decode(False) as dataset:
         assert [row["__key__"] for row in dataset] == ["0a", "1a"]
-    assert lading.info(source, format="wds").counts["files of other formats, left out"] == (4 if pattern else 2)
+    assert lading.info(source, format="wds").counts == {"files about shards next to them (img2dataset), left out": 4}
     assert read(source, format="parquet") == [0, 0]
     assert lading.verify(source, format="webdataset", deep=True).ok
     assert lading.convert(source, tmp_path / "out" / "x", format="jsonl", source_format="parquet").samples == 2

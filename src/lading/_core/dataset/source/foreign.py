@@ -9,6 +9,7 @@ specification; Lance's format.md; LeRobot 0.4, datasets/utils.py.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ _REVISION = re.compile(
     r"((?:.*/)?(?:(?:datasets|models|spaces)--[^/]+/snapshots/[^/]+|snapshots/[0-9a-f]{40}))(?:/.*)?"
 )
 
-COMPANIONS = "files about tars next to them (img2dataset), left out"
+COMPANIONS = "files about shards next to them (img2dataset), left out"
 """What a listing counts of `companions_of`."""
 
 _COMPANION = re.compile(r"((?:.*/)?\d+)(\.parquet|_stats\.json)")
@@ -165,16 +166,22 @@ def revisions_of(folders: Iterable[str]) -> set[str]:
     return {match[1] for folder in folders if (match := _REVISION.fullmatch(folder))}
 
 
-def companions_of(paths: Sequence[str]) -> set[str]:
-    """Return the files that img2dataset and video2dataset write about each of their tars.
+def companions_of(paths: Sequence[str], *, sure: bool = True) -> set[str]:
+    """Return the files that img2dataset and video2dataset write about each of their tars, or folders of images.
 
-    They are `00000.parquet` and `00000_stats.json` next to `00000.tar`. Without any `_stats.json` there are none: tars
-    and Parquet files may be two datasets.
+    They are `00000.parquet` and `00000_stats.json` next to `00000.tar`, or next to the folder `00000`.
+
+    Args:
+        paths: files of a folder, and of those below it.
+        sure: return none without any `_stats.json`: tars and Parquet files may be two datasets.
     """
-    tars = {path.removesuffix(".tar") for path in paths if path.endswith(".tar")}
-    found = [match for path in paths if tars and (match := _COMPANION.fullmatch(path)) and match[1] in tars]
+    if sure and not any(path.endswith("_stats.json") for path in paths):  # millions of paths pass here
+        return set()
+    found = [match for path in paths if (match := _COMPANION.fullmatch(path))]
+    shards = {path.removesuffix(".tar") for path in paths if path.endswith(".tar")} | set(map(os.path.dirname, paths))
+    found = [match for match in found if match[1] in shards]
     written = any(match[2] == "_stats.json" for match in found)
-    return {match[0] for match in found} if written else set()
+    return {match[0] for match in found} if written or not sure else set()
 
 
 @dataclass(frozen=True, slots=True)

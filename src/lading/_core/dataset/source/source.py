@@ -573,11 +573,14 @@ def _list_folder(
     head_of = partial(read_head, store)
     if not asked.format or get_format(asked.format).loose is None:
         found.tables.refuse(head_of)
-    loose = _loose_files(found, asked)
+    about = companions_of([info.path for info in found.files])
+    images = replace(found, files=[info for info in found.files if info.path not in about]) if about else found
+    loose = _loose_files(images, asked)
     if loose is not None:
         if not asked.format:
-            _refuse_labels_apart(store, root, loose, found)
-        return _list_folder_of_files(store, root, loose, found, asked)
+            _refuse_labels_apart(store, root, loose, images)
+        listing = _list_folder_of_files(store, root, loose, images, asked)
+        return replace(listing, left_out={**listing.left_out, **_counted({COMPANIONS: len(about)})})
     seen = [info for info in found.files if info.path not in found.aside]
     infos, left_out = _of_format(folder, seen, asked.format)
     left_out = {**left_out, **_counted_aside(found)}
@@ -911,9 +914,10 @@ def _of_format(place: str, infos: list[FileInfo], named: str) -> tuple[list[File
         UnknownFormat: the files are of several formats, and none is named.
     """
     claims: dict[str, list[FileInfo]] = {}
-    about = set() if named else companions_of([info.path for info in infos])
+    mine = _of_named(infos, named)
+    about = companions_of([info.path for info in infos]) - {info.path for info in mine}
     infos = [info for info in infos if info.path not in about]
-    left_out = {COMPANIONS: len(about)} if about else {}
+    left_out = _counted({COMPANIONS: len(about)})
     for info in infos:
         claimed = claimed_by(info.path)
         claims.setdefault("" if claimed is None else claimed.name, []).append(info)
@@ -921,14 +925,21 @@ def _of_format(place: str, infos: list[FileInfo], named: str) -> tuple[list[File
     pattern = bool(_GLOB.search(place))
     if not named:
         if len(claims) > 1:
-            raise several_formats(place, {name: len(files) for name, files in claims.items()})
+            tables = companions_of([info.path for info in infos], sure=False)
+            described = [name for name, files in claims.items() if not tables.issuperset(info.path for info in files)]
+            counts = {name: len(files) for name, files in claims.items()}
+            raise several_formats(place, counts, described[0] if len(described) == 1 else "")
         return (infos if pattern else [info for files in claims.values() for info in files]), left_out
-    facts = get_format(named).info
-    mine = _ending_in(infos, facts.extensions) or _ending_in(infos, facts.when_named)
     if not mine and pattern:  # files of that format, by other names
         return infos, {}
     others = len({i.path for i in infos} - {i.path for i in mine} - (set() if pattern else {i.path for i in unclaimed}))
-    return mine, {"files of other formats, left out": others} if others else {}
+    return mine, {**left_out, **_counted({"files of other formats, left out": others})}
+
+
+def _of_named(infos: Iterable[FileInfo], named: str) -> list[FileInfo]:
+    """The files with an ending of the named format; none if no format is named."""
+    facts = get_format(named).info if named else None
+    return [] if facts is None else _ending_in(infos, facts.extensions) or _ending_in(infos, facts.when_named)
 
 
 def _ending_in(infos: Iterable[FileInfo], endings: tuple[str, ...]) -> list[FileInfo]:
@@ -1046,12 +1057,21 @@ def _is_plain(name: object) -> bool:
     return not {"", ".", ".."}.intersection(name.split("/"))
 
 
-def several_formats(folder: str, files: Mapping[str, int]) -> UnknownFormat:
-    """The error that a folder holds so many files of each of several formats: some would be left out in silence."""
+def several_formats(folder: str, files: Mapping[str, int], described: str = "") -> UnknownFormat:
+    """The error that a folder holds so many files of each of several formats: some would be left out in silence.
+
+    Args:
+        folder: its path.
+        files: the number of files, by format.
+        described: the format of the samples, if the other files have the names of tables about them.
+    """
     found = ", ".join(f"{count} {name}" for name, count in sorted(files.items()))
+    names = " or ".join(f"--from {name}" for name in sorted(files, key=lambda name: (-files[name], name)))
+    advice = f"Name one of them: {names}."
+    if described:
+        advice = f"The tables have the names of the shards, as img2dataset writes them: --from {described}."
     return UnknownFormat("the folder holds shards of several formats", file=folder, found=found,
-                         advice=f"Name one of them: --from {max(sorted(files), key=lambda name: files[name])}. "
-                         "The files of the others are left out then.")  # fmt: skip
+                         advice=f"{advice} The files of the others are left out then.")  # fmt: skip
 
 
 def _listed_by_index(
