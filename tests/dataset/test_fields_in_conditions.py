@@ -361,7 +361,7 @@ def test_errors_name_no_type_of_lading(sources: dict[str, Path], tmp_path: Path,
 @pytest.mark.parametrize("name", ["tar", "tar.gz", "parquet", "arrow", "mds"])
 def test_fields_become_columns(sources: dict[str, Path], tmp_path: Path, name: str) -> None:
     ds = lading.open(sources[name]).select("json.lang", "json.tags", "json.tags[0]", "json.score", "jpg.width", "cls")
-    assert ds.columns == ["__key__", "cls", "json.lang", "json.tags", "json.tags[0]", "json.score", "jpg.width"]
+    assert ds.columns == ["__key__", "json.lang", "json.tags", "json.tags[0]", "json.score", "jpg.width", "cls"]
     ds.where("json.lang == 'en'").rename({"json.lang": "lang"}).write(tmp_path / "out", format="parquet")
     table = pq.read_table(tmp_path / "out")
     kept = [s for s in SAMPLES if s["json"].get("lang") == "en"]

@@ -88,7 +88,7 @@ def test_columns_and_the_first_samples(urls: str) -> None:
     assert [(plain(each["png"]), each["json"]) for each in ds.select("png", "json")] == [
         (plain(image), about) for image, about in peer
     ]
-    assert ds.select("png", "json").columns == ["__key__", "json", "png"]
+    assert ds.select("png", "json").columns == ["__key__", "png", "json"]
     renamed = rows(theirs(urls).decode("pil").rename(image="png"))
     assert rows(ds.rename({"png": "image"})) == renamed
     assert rows(ds.limit(10)) == rows(theirs(urls).decode("pil").slice(10))

@@ -109,7 +109,7 @@ def test_types_that_no_type_holds_are_told(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": ["v"]}), tmp_path / "b.parquet")
     found = lading.info(tmp_path, progress=False)
-    assert found.columns == [("x", "int64", "Value")]
+    assert found.columns == [("x", "int64", "int64")]
     assert found.counts == {"column of several types: x (int64, string)": 1}
 
 
