@@ -348,6 +348,8 @@ def _keys(ds: lading.Dataset) -> list[str]:
         ("jpg.widht > 3", "Did you mean width?"),
         ("jsn.lang == 'en'", "Did you mean json?"),
         ("lang == 'en'", "Fields of JSON are named after their column: json.lang"),
+        ("webp.width > 3", "Fields of media are named after their column: jpg.width."),
+        ("width > 3", "Fields of media and JSON are named after their column: jpg.width or json.width."),
         ("cls.x == 1", "JSON"),
     ],
 )

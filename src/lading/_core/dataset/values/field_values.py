@@ -41,7 +41,7 @@ from lading._core.content.nested import close_to, empty_batch, field_named, no_s
 from lading._core.dataset.values.json_values import FieldColumn, json_at, typed_json
 from lading._core.dataset.values.media_headers import media_facts
 from lading._core.features.items import METADATA_POSITION, lineage_of, sample_starts
-from lading._core.features.types import Audio, Feature, Image, Video, feature_of
+from lading._core.features.types import Audio, Feature, Image, Video, feature_of, feature_of_extension
 from lading._core.storage.fetch import Fetcher, value_bounds
 from lading.errors import DataError, LadingError, UsageError, errors_at
 
@@ -217,13 +217,19 @@ def advice_about(path: FieldPath, schema: pa.Schema) -> str | None:
     if not meant:
         return None
     kinds = {field.name: feature_of(field) for field in schema}
-    of = "JSON" if all(kinds[each.column].is_json for each in meant) else "media and JSON"
-    return f"Fields of {of} are named after their column: {' or '.join(map(str, meant))}."
+    of = dict.fromkeys("JSON" if kinds[each.column].is_json else "media" for each in meant)
+    return f"Fields of {' and '.join(of)} are named after their column: {' or '.join(map(str, meant))}."
 
 
 def meant_fields(path: FieldPath, schema: pa.Schema) -> list[FieldPath]:
-    """Return the fields inside columns that a name without a column may mean: facts of media first."""
+    """Return the fields inside columns that a name without a column may mean: facts of media first.
+
+    `jpg.width` of documents, or of samples with `png`, means the width of their images.
+    """
     kinds = {field.name: feature_of(field) for field in schema}
+    if len(path.path) == 1 and path.path[0] in MEDIA_FACTS and feature_of_extension(path.column) is not None:
+        items = [FieldPath("binary_content", path.path)] if "binary_content" in schema.names else []
+        return items or meant_fields(FieldPath(str(path.path[0])), schema)[:1]
     media = _MEDIA_OF_FACTS.get(path.column, (Image, Audio, Video)) if path.column in MEDIA_FACTS else ()
     with_fact = next((name for name, kind in kinds.items() if isinstance(kind, media) and not path.path), None)
     with_json = next((name for name, kind in kinds.items() if kind.is_json), None)
