@@ -188,10 +188,8 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
         lost = [field.name for field in schema if not _keeps_type(field)]
         lacking = {} if options.fields == "given" else lacking_endings(schema)
         named = lacking if options.endings == "webdataset" else {}
-        note = "" if named or not lacking else (
-            f"webdataset gives bytes for {_listed([*lacking])}: no ending of these names says what they hold: "
-            "--to-option endings=webdataset adds endings"
-        )  # fmt: skip
+        told = f"without endings=webdataset (--to-option), webdataset gives bytes for {_listed([*lacking])}"
+        note = told if lacking and not named else ""
         return Written(
             read_options, needs_schema=options.fields == "sorted", lost_types=lost, extensions=named, note=note
         )
