@@ -160,6 +160,7 @@ WRONG: list[tuple[str, list[str], int, str]] = [
     (_TAR, ["--take", "numbers.txt"], 2, "not that of a sample; expected less than 10, found sample 99"),
     (_TAR, ["--take", "below.txt"], 2, "below.txt: not a number of a sample.*'-1'"),
     (_TAR, ["--take", "gone.txt"], 2, "gone.txt: no such file of keys"),
+    (_TAR, ["--take", "3"], 2, "3: no such file of keys.*For the first samples: --limit 3"),
     (_TAR, ["--take", "empty.txt"], 2, "empty.txt: the file lists no sample"),
     (_TAR, ["--take", "empty.csv"], 2, "empty.csv: the file lists no sample"),
     (_TAR, ["--take", "zeros.txt"], 2, "zeros.txt: not a file of keys.*one key a line"),

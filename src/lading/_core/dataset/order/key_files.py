@@ -30,7 +30,8 @@ def listed_in(path: str | os.PathLike[str]) -> list[str] | NDArray[np.int64]:
     """
     file = os.fspath(path)
     if not os.path.isfile(file):
-        raise SourceNotFound("no such file of keys", file=file)
+        advice = f"For the first samples: --limit {file}." if file.isdecimal() else None
+        raise SourceNotFound("no such file of keys", file=file, advice=advice)
     listed = _listed(file)
     if not len(listed):
         raise UsageError("the file lists no sample", file=file, expected="one key or number at least", found="none")
