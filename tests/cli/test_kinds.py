@@ -69,5 +69,6 @@ def test_members_that_a_sample_of_a_tar_lacks_are_no_nulls(pets: Path) -> None:
     with lading.writer("a.tar") as writer:
         writer.write({"__key__": "0", "txt": "x"})
         writer.write({"__key__": "1", "cls": 3})
+    assert lading.info("a.tar").columns[1:] == [("txt", "reference", "text"), ("cls", "reference", "int64")]
     shown = [json.loads(line) for line in _shown("head", "a.tar", "--json").splitlines()]
     assert shown == [{"__key__": "0", "txt": "x"}, {"__key__": "1", "cls": 3}] == list(lading.open("a.tar"))

@@ -138,4 +138,4 @@ def _samples(found: Info) -> str:
 
 def _stored(stored: str, kind: str) -> str:
     """Return the Arrow type of a column; nothing for bytes of files, and where the name of the type is the same."""
-    return "" if stored.startswith("extension<lading.ref") or stored == kind else visible(stored)
+    return "" if stored in ("reference", kind) else visible(stored)

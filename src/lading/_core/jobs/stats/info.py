@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lading._core.arguments import public
 from lading._core.arrow.json_columns import mixed_columns
+from lading._core.arrow.references import is_ref
 from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.iteration import shard_batches
 from lading._core.dataset.shards.shards import Shards
@@ -41,7 +42,7 @@ class Info(ResultText):
         samples: number of samples.
         rows: number of rows (items, for interleaved data).
         size_bytes: bytes of the files.
-        columns: name, Arrow type and kind (`image`, `text`, `label`, `int64` …) of each column.
+        columns: name, Arrow type (`reference` for bytes of files) and kind (`image`, `label`, `int64` …) of each.
         modalities: items by modality (interleaved data).
         manifest: whether lading's manifest lies beside the shards.
         counts: what was reported, by a short phrase.
@@ -116,7 +117,7 @@ def info(
             counts.add(traced.batch, dataset.view)
         dataset.bad.refuse_all(len(dataset.listing))
         dataset.counts.update(mixed_columns(counts.schemas))
-        columns = [(f.name, str(f.type), feature_of(f).kind) for f in schema]
+        columns = [(f.name, "reference" if is_ref(f.type) else str(f.type), feature_of(f).kind) for f in schema]
         return Info(
             dataset.format, dataset.view, len(dataset.listing), counts.samples, counts.rows, size_bytes, columns,
             dict(counts.modalities), dataset.manifest is not None, dict(dataset.counts),
