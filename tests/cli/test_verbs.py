@@ -891,6 +891,12 @@ def test_help_of_convert_begins_with_examples_and_shows_every_option(place: Path
     assert max(map(len, shown.splitlines())) <= 100
 
 
+def test_help_shows_the_options_of_a_verb_alone_first_and_those_of_all_verbs_last(place: Path) -> None:
+    titles = re.findall(r"^(\w[\w ]*)$", run("plan", "--help").stdout, re.MULTILINE)
+    assert (titles[:2], titles[-3:]) == (["Arguments", "Options"], ["Reading", "Interleaved documents", "Output"])
+    assert "Ranks of the job. Default: 1.\n" in run("plan", "--help").stdout
+
+
 @pytest.mark.parametrize(
     "words, command",
     [

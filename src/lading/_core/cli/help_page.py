@@ -15,7 +15,7 @@ _MOST_COLUMNS = 100
 _NAME_COLUMNS = 26
 _VERB_COLUMNS = 9
 _INDENT = 2
-_LAST = ("Running", "Reading", "Interleaved documents", "Options")
+_LAST = ("Running", "Reading", "Interleaved documents", "Output")
 """The groups at the end, in this order: few calls need them."""
 
 
@@ -39,11 +39,12 @@ def help_page(
         yield Text(f"\n{title}", "bold")
         for name, text in texts.items():
             yield from _lines((name, ""), text, width, _VERB_COLUMNS)
-    groups: dict[str, list[Any]] = {}
+    groups: dict[str, list[Any]] = {"Arguments": [], "Options": []}
     for param in command.get_params(context):
-        own = "Arguments" if param.param_type_name == "argument" else "Options"
+        own = "Arguments" if param.param_type_name == "argument" else "Output" if param.name == "help" else "Options"
         groups.setdefault(getattr(param, "rich_help_panel", None) or own, []).append(param)
-    for title in sorted(groups, key=lambda title: _LAST.index(title) if title in _LAST else -1):
+    titles = [title for title, params in groups.items() if params]
+    for title in sorted(titles, key=lambda title: _LAST.index(title) if title in _LAST else -1):
         yield Text(f"\n{title}", "bold")
         for param in groups[title]:
             yield from _lines(_names(param), _told(param), width, _NAME_COLUMNS)
@@ -74,5 +75,5 @@ def _names(param: Any) -> tuple[str, str]:
 
 def _told(param: Any) -> str:
     """Return what a parameter does, and its default."""
-    shown = param.default not in (None, False, True, "")
+    shown = param.default not in (None, "") and not isinstance(param.default, bool)
     return str(param.help) + (f" Default: {param.default}." if shown else "")

@@ -69,8 +69,11 @@ Sources = Annotated[
         help="Files, folders, patterns ('docs/*.tar', 'shard-{00..41}.tar'), URLs, or a dataset's own index file.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of text.")]
-Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Print the traceback of an error.")]
+_OUTPUT = "Output"
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of text.", rich_help_panel=_OUTPUT)]
+Debug = Annotated[
+    bool, typer.Option("--debug", metavar="", help="Print the traceback of an error.", rich_help_panel=_OUTPUT)
+]
 
 Quiet = Annotated[
     bool | None,
@@ -79,6 +82,7 @@ Quiet = Annotated[
         "-q",
         metavar="",
         show_default=False,
+        rich_help_panel=_OUTPUT,
         help="Print no progress and no notes; warnings, errors and results stay. --json is quiet, unless --no-quiet.",
     ),
 ]
