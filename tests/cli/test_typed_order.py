@@ -133,6 +133,9 @@ def test_an_option_of_no_step_says_what_to_type(options: list[str], message: str
     [
         (["--where", "cls == 1", "--map", "f.py:more", "--limit", "2"], ""),
         (["--min-side", "2", "--max-side", "9"], ""),
+        (["--limit", "2", "--rename", "txt=a", "--sample", "1"], "typed: --limit, --rename, --sample."),
+        (["--limit", "2", "--rename", "txt=a", "--columns", "a"], "typed: --limit, --rename, --columns."),
+        (["--limit", "2", "--drop-columns", "txt"], ""),
         (["--limit", "2", "--sort", "txt", "--sort", "cls", "--limit", "1"],
          "typed: --limit, --sort, --limit. Earlier versions: --sort, --limit, --limit."),
         (["--max-side", "9", "--min-side", "2", "--where", "cls == 1"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lading._core.cli.functions import named_function
@@ -151,10 +151,20 @@ _FORMERLY = ("take_keys", "join", "where", "image_bounds", "filter", "dedup", "s
 """The order in which steps applied before they applied as they are typed."""
 
 
+_OF_COLUMNS = {"flatten", "cast", "select", "drop", "rename"}
+_OF_NUMBERS = {"sample", "shuffle", "limit"}
+"""Steps that give the same in either order with a step of columns."""
+
+
+def _swapped(one: str, other: str) -> bool:
+    """Return whether two steps applied in another order, and whether it counts."""
+    counts = not ({one, other} & _OF_COLUMNS and {one, other} & _OF_NUMBERS)
+    return counts and _FORMERLY.index(one) > _FORMERLY.index(other)
+
+
 def _differences(steps: list[_Step]) -> Iterator[str]:
     """Give a sentence for what earlier versions did in another way."""
-    places = [_FORMERLY.index(step.name) for step in steps]
-    if any(one > other for one, other in pairwise(places)):
+    if any(_swapped(one.name, other.name) for one, other in combinations(steps, 2)):
         formerly = sorted(steps, key=lambda step: _FORMERLY.index(step.name))
         yield (f"Steps apply as typed: {', '.join(step.shown() for step in steps)}. "
                f"Earlier versions: {', '.join(step.shown() for step in formerly)}.")  # fmt: skip
