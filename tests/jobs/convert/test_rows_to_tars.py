@@ -157,7 +157,7 @@ def test_keys_and_columns_that_are_asked_for(tmp_path: Path) -> None:
     lading.convert(tmp_path / "out", tmp_path / "some", format="webdataset", where="Id < 3", verify=True)
     with lading.open(tmp_path / "some") as ds:
         assert list(ds) == [{"Id": i, "__key__": f"k{i}"} for i in range(3)]
-        assert ds.schema.types == [pa.uint16(), pa.string()]
+        assert ds.schema.types == [pa.string(), pa.uint16()]
 
 
 def more_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
