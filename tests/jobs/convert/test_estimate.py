@@ -129,3 +129,16 @@ def test_the_command_line_shows_the_plan(many: Path) -> None:
     refused = CliRunner().invoke(app, args[:3])
     assert refused.exit_code == 2
     assert "Add --to parquet" in refused.output
+
+
+def test_the_plan_says_what_many_shards_cost_and_that_functions_take_time(many: Path) -> None:
+    def shouted(sample: dict[str, Any]) -> dict[str, Any]:
+        return {"title": sample["title"]}
+
+    size = sum(path.stat().st_size for path in many.glob("*.tar"))
+    shards = len([*many.glob("*.tar")])
+    plan = plan_job(lading.open(many).map(shouted), format="parquet", total_bytes=size * 2500 // shards)
+    assert (plan.source_shards, plan.lists, plan.planner_bytes) == (2500, 3, 750_000)
+    assert plan.gets >= 2500 * 3
+    [function] = plan.functions
+    assert "shouted" in function

@@ -159,15 +159,18 @@ def _show_job(
 def _job_text(made: Estimate) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    speed = f"at {format_bytes(made.rate_bytes)}/s each (--rate)"
+    speed, planner = f"at {format_bytes(made.rate_bytes)}/s each (--rate)", format_bytes(made.planner_bytes)
     rows = [
         *(("first", f"{step} reads all samples before the tasks: that time is not planned") for step in made.first),
         ("source", f"{count(made.source_shards, 'shard')} of {made.source_format}, {format_bytes(made.source_bytes)}"),
         ("tasks", f"{made.tasks:,}, of {format_bytes(made.task_bytes)} at most"),
         ("writes", f"{count(made.shards, 'shard')} of {made.format}, about {format_bytes(made.size_bytes)}"),
         ("takes", f"{format_seconds(made.seconds)} with {count(made.workers, 'worker')} {speed}"),
-        ("memory", f"{format_bytes(made.memory_bytes)} a process, at most"),
+        *(("", f"without the time of {step}: convert a part with --limit 1000 to see it") for step in made.functions),
+        ("memory", f"{format_bytes(made.memory_bytes)} a process, at most; to plan {planner} more"),
+        ("room", f"{format_bytes(made.size_bytes)}, in a hidden folder at the destination until the job ends"),
         *_kept_row(made),
+        ("from a store", f"{count(made.lists, 'request')} that list, about {made.gets:,} that read"),
         ("on a store", f"{made.puts:,} requests that write, {made.copies:,} that copy"),
         ("if it dies", f"--resume does {format_seconds(made.redone_seconds)} of each worker's work again, at most"),
     ]
