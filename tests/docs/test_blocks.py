@@ -41,8 +41,8 @@ _NOT_RUN = {
     "lading convert s3://": "needs a store in the network",
     "make": "runs the tests that run this one",
 }
-_IF_INSTALLED = {"accelerate", "jax", "lightning", "sympy", "torch", "torchdata", "transformers"}
-"""What pages about training import; torch needs sympy for its optimizers."""
+_IF_INSTALLED = {"accelerate", "av", "jax", "lightning", "sympy", "torch", "torchdata", "transformers"}
+"""What pages about training and videos import; torch needs sympy for its optimizers."""
 _WITH_BLOCKS = [page for page in _PAGES if re.search(r"^ *```(python|console)$", page.read_text(), re.MULTILINE)]
 _LONG = {"cookbook.md", "object-stores.md", "reshard.md", "train-pytorch.md"}
 """Pages that take more than a second."""
