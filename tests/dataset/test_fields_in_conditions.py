@@ -23,6 +23,7 @@ from lading._core.storage.local import LocalStore
 from lading._core.storage.stores import Stores
 from lading._core.storage.wrappers import CountingStore
 from lading.errors import UsageError
+from tars import tar_of
 
 COUNT = 60
 
@@ -461,3 +462,13 @@ def test_names_are_found_in_later_samples_and_behind_steps(tmp_path: Path) -> No
     pq.write_table(pa.table({"j": ['{"x": 1}', '{"x": 2}']}), tmp_path / "texts.parquet")
     with pytest.raises(UsageError, match=r"no sample has this field; expected j.x, found 'j.y'"):
         len(lading.open(tmp_path / "texts.parquet").where("j.y == 1"))
+
+
+def test_a_field_that_lies_deeper_is_named_with_its_place(tmp_path: Path) -> None:
+    text = b'{"lang": "en", "meta": {"camera": {"lens": 35}}}'
+    (tmp_path / "a.tar").write_bytes(tar_of(("0.json", text)))
+    for name, meant in (("json.lens", "json.meta.camera.lens"), ("json.meta.lens", "json.meta.camera.lens")):
+        with pytest.raises(UsageError, match=rf"no sample has this field.*Did you mean {meant}\?"):
+            list(lading.open(tmp_path / "a.tar").where(f"{name} > 3"))
+    with pytest.raises(UsageError, match=r"no such column.*named after their column: json\.lens"):
+        list(lading.open(tmp_path / "a.tar").sort("lens"))

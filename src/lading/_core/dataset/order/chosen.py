@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.free_memory import release_freed
 from lading._core.arrow.views import take_rows
+from lading._core.content.field_paths import FieldPath
 from lading._core.dataset.order.dedup import LeftOut
 from lading._core.dataset.order.numbers import Numbers
 from lading._core.dataset.order.source_rows import (
@@ -51,7 +52,7 @@ from lading._core.dataset.transform.function_spool import FunctionSpool, StepSpo
 from lading._core.dataset.transform.traced_batch import TracedBatch
 from lading._core.dataset.transform.transform import Transform
 from lading._core.dataset.values.absent_fields import AbsentFields, no_sample_has, refusing_absent_columns
-from lading._core.dataset.values.field_values import columns_of
+from lading._core.dataset.values.field_values import advice_about, columns_of
 from lading._core.dataset.values.sample_values import sample_values
 from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.features.items import KEY, sample_rows, without_source
@@ -438,7 +439,8 @@ class ChosenSamples:
         columns = columns_of(names, schema)
         for name in columns:
             if name not in schema.names and (has_map(steps) or self._source.field(name) is None):
-                raise UsageError("no such column", expected=", ".join(schema.names), found=repr(name))
+                raise UsageError("no such column", expected=", ".join(schema.names), found=repr(name),
+                                 advice=advice_about(FieldPath(name), schema))  # fmt: skip
         return columns
 
     def _passed(self, steps: Sequence[Step]) -> NDArray[np.int64]:

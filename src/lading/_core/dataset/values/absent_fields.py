@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -25,7 +26,7 @@ from lading.errors import DataError, UsageError
 __all__ = ["AbsentFields", "no_sample_has", "refuse_absent_fields", "refusing_absent_columns"]
 
 _LOOKED_AT, _MOST_BATCHES = 256, 64
-_SHOWN_NAMES = 50
+_SHOWN_NAMES, _MOST_LEVELS = 50, 8
 
 
 def refuse_absent_fields(shards: Shards, steps: Sequence[Step], outcomes: Outcomes) -> None:
@@ -125,7 +126,8 @@ def no_sample_has(shards: Shards, wanted: Wanted, steps: Sequence[Step] = ()) ->
     if column not in shards.schema.names:
         return UsageError("no sample has this field", column=field.column, found=repr(str(field)),
                           advice="A step makes the column. ds.head(1) shows what is in it.")  # fmt: skip
-    inside = _names_inside(shards, FieldPath(column, above.path))
+    objects = _objects_at(shards, FieldPath(column, above.path))
+    inside = list(dict.fromkeys(name for each in objects for name in each))
     names = [str(FieldPath(field.column, (*above.path, name))) for name in inside]
     if str(field) in names and wanted.use in _KINDS:
         return UsageError(
@@ -133,18 +135,38 @@ def no_sample_has(shards: Shards, wanted: Wanted, steps: Sequence[Step] = ()) ->
             advice="Texts stand in quotes, numbers do not.",
         )  # fmt: skip
     shown = ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
+    deeper = _path_to(field.path[-1], objects)
+    meant = f"Did you mean {FieldPath(field.column, (*above.path, *deeper))}?" if deeper else None
     return UsageError("no sample has this field", column=field.column, expected=shown or None, found=repr(str(field)),
-                      advice=close_to(str(field.path[-1]), inside))  # fmt: skip
+                      advice=meant or close_to(str(field.path[-1]), inside))  # fmt: skip
 
 
-def _names_inside(shards: Shards, path: FieldPath) -> list[str]:
-    """Return the names of the fields in the objects at a path, in the first samples."""
+def _path_to(name: str | int, objects: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the shortest path to a field of this name in objects inside objects; empty if there is none."""
+    level: dict[tuple[str, ...], Mapping[str, Any]] = {
+        (key,): value for each in objects for key, value in each.items() if isinstance(value, dict)
+    }
+    for _ in range(_MOST_LEVELS):
+        found = next((path for path, value in level.items() if name in value), None)
+        if found is not None:
+            return (*found, str(name))
+        level = {
+            (*path, key): inner
+            for path, value in level.items()
+            for key, inner in value.items()
+            if isinstance(inner, dict)
+        }
+    return ()
+
+
+def _objects_at(shards: Shards, path: FieldPath) -> list[dict[str, Any]]:
+    """Return the objects at a path, in the first samples that have any."""
     scan = Scan([path.column], max_rows=_LOOKED_AT, max_bytes=MAX_BYTES)
     batches = chain.from_iterable(shard_batches(shards, i, scan) for i in range(len(shards.listing)))
-    return next(filter(None, (_names_of(shards, batch, path) for batch in islice(batches, _MOST_BATCHES))), [])
+    return next(filter(None, (_objects_of(shards, batch, path) for batch in islice(batches, _MOST_BATCHES))), [])
 
 
-def _names_of(shards: Shards, batch: pa.RecordBatch, path: FieldPath) -> list[str]:
+def _objects_of(shards: Shards, batch: pa.RecordBatch, path: FieldPath) -> list[dict[str, Any]]:
     try:
         [column] = read_fields(batch, [Wanted(path)], shards.fetcher)
     except (UsageError, DataError):
@@ -154,4 +176,4 @@ def _names_of(shards: Shards, batch: pa.RecordBatch, path: FieldPath) -> list[st
     for text in values.drop_null().to_pylist() if is_text(values.type) else ():
         with suppress(ValueError):  # of a text that is no JSON
             objects.append(orjson.loads(text))
-    return list(dict.fromkeys(name for each in objects if isinstance(each, dict) for name in each))
+    return [each for each in objects if isinstance(each, dict)]
