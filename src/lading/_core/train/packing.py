@@ -165,12 +165,11 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
     if keep and method == "split":
         raise UsageError("columns are kept of whole documents", expected='method="best-fit"', found='method="split"')
     texts = _Texts(tokenizer, column, end, keep)
-    made = loader, _Settings(method, length, end, window), texts, pad, batch_size
-    if loader.collate != "torch" and "torch" not in sys.modules:
-        return Packer(*made)
-    from lading._core.train.torch_dataset import PackedBatches
+    if loader.collate == "torch" or "torch" in sys.modules:
+        from torch.utils.data import IterableDataset
 
-    return PackedBatches(*made)
+        IterableDataset.register(Packer)  # so that DataLoader takes it as such
+    return Packer(loader, _Settings(method, length, end, window), texts, pad, batch_size)
 
 
 class Packer:
@@ -204,6 +203,10 @@ class Packer:
             self._origin = self._resumed = self._looping = None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        torch = sys.modules.get("torch.utils.data")
+        if torch is not None and torch.get_worker_info() is not None:
+            raise UsageError("sequences are packed in the process of the loop", expected="DataLoader(…, num_workers=0)",
+                             advice="Let processes make the texts: lading.loader(…, workers=2).")  # fmt: skip
         begin, self._resumed = self._resumed, None
         if begin is None and self._looping is not None:  # the loop before ended early
             self._loader.set_epoch(self._looping + (self._origin is not None))

@@ -10,13 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
-from lading._core.train.packing import Packer
 from lading.errors import UsageError
 
 if TYPE_CHECKING:
     from lading._core.train.loader import Loader
 
-__all__ = ["Loops", "PackedBatches", "TorchBatches", "loop_of_worker"]
+__all__ = ["Loops", "TorchBatches", "loop_of_worker"]
 
 _MOST_WORKERS: Final = 1024
 _KEPT_LOOPS: Final = 8
@@ -56,16 +55,6 @@ class TorchBatches(IterableDataset[Any]):
         """
         epoch, position = self._loops.last()
         return self._loader.state_at(epoch, self._loader.position_after(position, batches))
-
-
-class PackedBatches(Packer, IterableDataset[Any]):
-    """Packed sequences as `torch.utils.data.DataLoader` takes them: `DataLoader(packed, batch_size=None)`."""
-
-    def __iter__(self) -> Iterator[Any]:
-        if get_worker_info() is not None:
-            raise UsageError("sequences are packed in the process of the loop", expected="DataLoader(…, num_workers=0)",
-                             advice="Let processes make the texts: lading.loader(…, workers=2).")  # fmt: skip
-        return super().__iter__()
 
 
 def loop_of_worker() -> tuple[int, int, int]:
