@@ -21,6 +21,9 @@ from lading._core.train.plan import (
     Plan,
     plan,
 )
+from lading._core.train.skipped import (
+    SkippedSample,
+)
 
 if TYPE_CHECKING:
     from lading._core.train.torch_dataset import (
@@ -33,6 +36,7 @@ __all__ = [
     "Packer",
     "Plan",
     "Shuffle",
+    "SkippedSample",
     "TorchBatches",
     "frames",
     "plan",

@@ -221,3 +221,68 @@ def test_images_of_their_own_size_are_lists() -> None:
         field = with_feature(pa.field("x", pa.binary()), Image())
         columns, _ = maker.decoded(pa.table([pa.array(values)], pa.schema([field])), len(values))
         assert isinstance(maker.batch(columns)["x"], list)
+
+
+def test_skipped_samples_are_listed_by_key_and_reason(tmp_path: Path) -> None:
+    source = _source(tmp_path / "set", label=[0, 1, 2, None, 4, 5])
+
+    def halved(sample: dict[str, Any]) -> dict[str, Any]:
+        return {**sample, "half": 1 // sample["label"]}
+
+    loader = lading.loader(source, 2, missing={"label": "skip"}, on_error="skip", transform=halved)
+    next(iter(loader))
+    reason = "the function of transform raised an error, found ZeroDivisionError: integer division or modulo by zero"
+    assert [(each.key, each.reason, each.row, each.epoch) for each in loader.skipped] == [("k0", reason, 0, 0)]
+    assert loader.skipped[0].file == str(tmp_path / "set/0.parquet")
+    again = lading.loader(source, 2, missing={"label": "skip"}, on_error="skip", transform=halved)
+    again.load_state_dict(loader.state_dict())
+    assert len([*again]) == 2
+    assert [(each.key, each.reason, each.column) for each in again.skipped] == [
+        ("k3", "the sample has no value", "label")
+    ]
+    assert again.counts.total() == 1
+
+
+@pytest.mark.parametrize("most", [0.34, 2])
+def test_some_samples_may_be_skipped_in_each_epoch(tmp_path: Path, most: float) -> None:
+    source = _source(tmp_path / "set", label=[0, None, 2, 3, None, 5])
+    loader = lading.loader(source, 2, missing="skip", max_skipped=most)
+    assert [len([*loader]) for _ in range(2)] == [3, 3]
+    assert loader.counts.total() == len(loader.skipped) == 4
+
+
+@pytest.mark.parametrize("most, batches", [(0.17, 2), (1, 2), (0, 0), (0.0, 0)])
+def test_too_many_skipped_samples_end_the_run(tmp_path: Path, most: float, batches: int) -> None:
+    source = _source(tmp_path / "set", label=[0, None, 2, 3, None, 5])
+    loop = iter(lading.loader(source, 2, missing="skip", max_skipped=most))
+    for _ in range(batches):
+        next(loop)
+    with pytest.raises(DataError, match=r"too many samples were skipped; .* first k1: the sample has no value"):
+        next(loop)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"max_skipped": 5}, 'Give on_error="skip" or missing="skip"'),
+        ({"max_skipped": 1.5, "on_error": "skip"}, "a rate such as 0.01, or a whole number"),
+        ({"max_skipped": -1, "missing": "skip"}, "a rate such as 0.01"),
+        ({"max_skipped": "1%", "missing": {"label": "skip"}}, "a rate such as 0.01"),
+    ],
+)
+def test_wrong_limits_are_refused(tmp_path: Path, options: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        lading.loader(_source(tmp_path / "set", label=[0] * 6), 2, **options)
+
+
+def test_a_progress_bar_goes_on_where_the_run_does(tmp_path: Path) -> None:
+    source = _source(tmp_path / "set", label=[0] * 6)
+    loader = lading.loader(source, 2)
+    assert (len(loader), loader.batches_done) == (3, 0)
+    next(iter(loader))
+    again = lading.loader(source, 3)
+    again.load_state_dict(loader.state_dict())
+    assert (len(again), again.batches_done) == (2, 0)
+    same = lading.loader(source, 1)
+    same.load_state_dict(loader.state_dict())
+    assert (len(same), same.batches_done, len([*same])) == (6, 2, 4)

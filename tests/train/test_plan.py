@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -116,7 +115,7 @@ def test_a_billion_samples_are_planned_by_some_stretches(folder: Path, shuffle: 
     layout = Layout(ends, sample_bytes=_BYTES, **one, remote=True, fingerprint="", old_fingerprint="")
     feed = DatasetFeed(lading.open(folder / "parquet"), layout, resolved(shuffle, layout), 0)
     share = Share(10**9, 32, "short", 0, 8)
-    reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe()), Reading(), Counter(), 0)
+    reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe()), Reading(), lambda *_: None, 0)
     made = _planned(feed, share, reader)
     assert made.rank_samples == 125_000_000
     if shuffle == "global":  # each sample is a range of its own

@@ -27,6 +27,7 @@ from lading._core.train.processes import Processes
 from lading._core.train.ranks import rank_and_world_size
 from lading._core.train.reading import EpochReader, OnSampleError, Reading
 from lading._core.train.share import Last, Share
+from lading._core.train.skipped import SkippedLedger, SkippedSample, refuse_wrong_max_skipped
 from lading._core.train.state import VERSION, earliest_state, refuse_other_state
 from lading._core.units import parse_bytes
 from lading.errors import UsageError, missing_extra
@@ -54,7 +55,7 @@ _OF_OTHERS: Final = {
     "dataset": "Give it first, as the source.",
     "shuffle_seed": "Write seed=N.",
     "predownload": 'Write ahead_bytes="1GB": so much is read ahead of the loop.',
-    "handler": 'Write on_error="skip": loader.counts says how many samples were replaced.',
+    "handler": 'Write on_error="skip": loader.skipped lists the samples that were replaced.',
     "resize": "Write image_size=(height, width).",
     "epochs": "A loop over the loader is one epoch.",
 }
@@ -82,6 +83,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     ahead_bytes: int | str = "256MB",
     on_error: OnSampleError = "error",
     missing: Missing = "error",
+    max_skipped: float | None = None,
     timeout: float | None = None,
     **opening: Unpack[OpeningOptions],
 ) -> Loader:
@@ -134,11 +136,13 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             what a function changes there stays there. A worker that dies is an error. Not on Windows.
         ahead_bytes: what is read ahead of the loop, at most, by the sizes of files.
         on_error: for a sample that cannot be decoded, or for which a function raises: `error`, or `skip`, which takes
-            the next sound one of the order. `loader.counts` says how many.
+            the next sound one of the order. `loader.skipped` lists them by key and reason.
         missing: for a sample without a value in a column that is an array, such as labels, or images with `image_size`:
             `error`; `skip`, which takes the next sample of the order; `list`, which makes such columns lists with None
             in all batches; or a value that is put there. A dict chooses by column, of lists and floats too:
             `{"label": -1, "jpg": "skip", "txt": ""}`. Unless it names them, floats have NaN there, and lists None.
+        max_skipped: samples that may be skipped in an epoch of this rank: a number, or a rate such as `0.01` of the
+            samples so far (at first of 1,000, or of the epoch). More are an error that names the first ones.
         timeout: seconds that a loop waits for a batch; then an error names samples, worker and what functions are at.
             None waits 300 seconds for a store to answer, and for functions and decoders as long as they take. A
             worker that has died is an error at once.
@@ -159,6 +163,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         ahead_bytes=parse_bytes(ahead_bytes),
         on_error=on_error,
         timeout_s=timeout,
+        max_skipped=max_skipped,
         workers=_whole_number("workers", workers, 0),
     )
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
@@ -214,7 +219,7 @@ class Loader:
 
     Attributes:
         epoch: number of the epoch that the next loop gives.
-        counts: samples that were replaced so far (`on_error="skip"`), by a short phrase.
+        counts: samples that were left out so far (`on_error="skip"`, `missing="skip"`), by a short phrase.
     """
 
     def __init__(
@@ -230,7 +235,10 @@ class Loader:
         self.epoch, self._position, self._resumed = 0, 0, False
         self._loop: Generator[Any] | None = None
         self._processes = Processes(reading.workers) if reading.workers else None
-        self.counts: Counter[str] = Counter()
+        self._ledger = SkippedLedger(reading.max_skipped)
+        skips = recipe.missing.values() if isinstance(recipe.missing, Mapping) else (recipe.missing,)
+        skips_missing = any(isinstance(choice, str) and choice == "skip" for choice in skips)
+        refuse_wrong_max_skipped(reading.max_skipped, skips=skips_missing or reading.on_error == "skip")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loop": None, "_resumed": True}
@@ -239,6 +247,31 @@ class Loader:
     def datasets(self) -> tuple[OpenDataset, ...]:
         """The samples; of a mixture one dataset of all samples, and one of all documents."""
         return tuple(dataset for _, dataset in self._feed.parts)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many samples were left out so far, by a short phrase."""
+        return self._ledger.counts
+
+    @property
+    def skipped(self) -> list[SkippedSample]:
+        """The first 1,000 samples that this loader has left out: their keys, and why.
+
+        A state does not have them: it is the same on every rank, and each rank leaves out samples of its own.
+        """
+        return self._ledger.samples
+
+    def note(self, skipped: Sequence[SkippedSample], given: int) -> None:
+        """Note the samples that were left out for a batch of so many. Raises DataError where they are too many."""
+        self._ledger.add(skipped, given)
+
+    @property
+    def batches_done(self) -> int:
+        """Batches of the epoch before the next one, where a progress bar goes on.
+
+        Example: `for batch in tqdm(loader, initial=loader.batches_done): ...`
+        """
+        return self._share.num_batches() - self._share.num_batches(self._position)
 
     @property
     def share(self) -> Share:
@@ -260,7 +293,10 @@ class Loader:
         return self._recipe.collate
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, the same on every rank. Raises TypeError for a mixture that never stops."""
+        """Batches of a whole epoch, the same on every rank, also after a resume (`batches_done`).
+
+        Raises TypeError for a mixture that never stops.
+        """
         if self._share.num_samples == ENDLESS:
             raise TypeError("a mixture with stop='never' has no length")
         return self._share.num_batches()
@@ -304,6 +340,7 @@ class Loader:
     def _batches_from(self, position: int) -> Generator[Any]:
         if self._processes is None:
             return self.batches(self.epoch, position)
+        self._ledger.begin(self._share.num_batches(position) * self._share.batch_size)
         return self._processes.batches(self, self.epoch, position)
 
     def set_epoch(self, epoch: int) -> None:
@@ -369,12 +406,15 @@ class Loader:
 
     def batches(self, epoch: int, position: int, every: int = 1) -> Generator[Any]:
         """The batches of an epoch from a position on, or one of so many where other processes make those between."""
+        self._ledger.begin(self._share.num_batches(position) // every * self._share.batch_size)
         return self.reader(epoch, every).batches(position)
 
-    def reader(self, epoch: int, every: int = 1) -> EpochReader:
-        """What reads the batches of an epoch, or one of so many."""
+    def reader(
+        self, epoch: int, every: int = 1, note: Callable[[Sequence[SkippedSample], int], None] | None = None
+    ) -> EpochReader:
+        """What reads the batches of an epoch, or one of so many; `note` takes samples that are left out."""
         share, reading = replace(self._share, every=every), self._reading.shared_by(every)
-        return EpochReader(self._feed, share, self._feed.order(epoch), self._maker, reading, self.counts, epoch)
+        return EpochReader(self._feed, share, self._feed.order(epoch), self._maker, reading, note or self.note, epoch)
 
     @property
     def timeout_s(self) -> float | None:

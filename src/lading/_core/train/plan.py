@@ -6,7 +6,7 @@ Example:
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Unpack
@@ -129,7 +129,7 @@ def plan(
         raise UsageError("the dataset has no samples to plan for")
     share = Share(feed.layout.num_samples, batch_size, last, 0, world_size)
     reading = Reading(ahead_bytes=parse_bytes(ahead_bytes))
-    reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe()), reading, Counter(), 0)
+    reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe()), reading, lambda *_: None, 0)
     return _planned(feed, share, reader)
 
 

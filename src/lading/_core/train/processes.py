@@ -16,7 +16,6 @@ import time
 import traceback
 import warnings
 import weakref
-from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from lading.errors import LadingError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from lading._core.train.loader import Loader
+    from lading._core.train.skipped import SkippedSample
 
 __all__ = ["ADVICE", "Epoch", "Failed", "Made", "More", "Processes", "Warned"]
 
@@ -81,12 +81,14 @@ class Made:
 
     Attributes:
         batch: as the loop is given it.
-        counts: what there is to report since the last batch.
+        skipped: samples that were left out for it.
+        given: number of its samples.
         warned: warnings since the last batch.
     """
 
     batch: Any
-    counts: Counter[str]
+    skipped: list[SkippedSample]
+    given: int
     warned: list[Warned]
 
 
@@ -168,7 +170,7 @@ class Processes:
                     raise loader.reader(epoch).placed(lost.error, loader.position_after(position, i)) from None
                 if i + _AHEAD * self.count < num_batches:
                     worker.send(More())
-                loader.counts.update(made.counts)
+                loader.note(made.skipped, made.given)
                 for one in made.warned:
                     warnings.warn_explicit(one.message, one.category, one.filename, one.lineno, registry=group.warned)
                 batch, whole = made.batch, i == num_batches - 1

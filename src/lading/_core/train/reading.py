@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -38,6 +38,7 @@ from lading._core.train.missing import Failed, MissingValue
 from lading._core.train.permutation import derived_key
 from lading._core.train.ranks import cores_of_rank
 from lading._core.train.share import Share
+from lading._core.train.skipped import SkippedSample
 from lading.errors import CorruptShard, FunctionError, LadingError, StoreError, UsageError
 
 __all__ = ["PADDING", "Chunk", "DatasetRows", "EpochReader", "OnSampleError", "Reading"]
@@ -79,6 +80,7 @@ class Reading:
         on_error: what is done with a sample that cannot be decoded.
         timeout_s: seconds that the loop waits for a batch. None for 300 to be read, and for ever to be made.
         workers: processes that make the batches; 0 for threads of this one.
+        max_skipped: samples that may be left out in an epoch: a number or a rate; None for any.
     """
 
     columns: tuple[str, ...] | None = None
@@ -87,6 +89,7 @@ class Reading:
     on_error: OnSampleError = "error"
     timeout_s: float | None = None
     workers: int = 0
+    max_skipped: float | None = None
 
     def shared_by(self, processes: int) -> Reading:
         """How each of some processes reads: all together take the memory of one, and by default its threads."""
@@ -187,7 +190,7 @@ class EpochReader:
         order: of the epoch.
         maker: makes batches of rows.
         reading: how samples are read.
-        counts: takes what is to be reported.
+        note: is given the samples that were left out for each batch, and the number of the batch's samples.
         epoch: its number.
     """
 
@@ -196,7 +199,7 @@ class EpochReader:
     order: EpochOrder
     maker: ColumnMaker
     reading: Reading
-    counts: Counter[str]
+    note: Callable[[Sequence[SkippedSample], int], None]
     epoch: int
 
     def batches(self, position: int) -> Generator[Any]:
@@ -213,7 +216,7 @@ class EpochReader:
         ):
             spread = partial(_spread, decoders, count * _PIECES_A_THREAD)
             ahead = _Ahead(self, position, readers)
-            making: deque[tuple[Chunk, int, Future[tuple[Any, int]] | None]] = deque()
+            making: deque[tuple[Chunk, int, Future[tuple[Any, list[SkippedSample]]] | None]] = deque()
             while True:
                 while len(making) < most and (found := ahead.next()) is not None:
                     chunk, i = found
@@ -225,9 +228,9 @@ class EpochReader:
                 self._wait_for(chunk)
                 if made is not None:
                     self._wait_for_made(made, chunk.steps[i])
-                batch, replaced = self._made(chunk, i, one_by_one) if made is None else made.result()
-                if replaced:  # counted when the loop has the batch: one that was made ahead may be made again
-                    self.counts["samples that could not be decoded, replaced"] += replaced
+                batch, skipped = self._made(chunk, i, one_by_one) if made is None else made.result()
+                # Noted when the loop has the batch: one that was made ahead may be made again.
+                self.note(skipped, len(chunk.steps[i]))
                 if i == len(chunk.steps) - 1:
                     ahead.used(chunk)
                 del chunk, made, found  # a chunk is in memory as long as somebody has it
@@ -370,20 +373,21 @@ class EpochReader:
         position = int(positions[i]) % self.share.num_samples
         return np.random.default_rng(derived_key(self.feed.seed, self.epoch, "transform", position))
 
-    def _made(self, chunk: Chunk, i: int, spread: Spread) -> tuple[Any, int]:
-        """A batch, and how many of its samples were replaced."""
+    def _made(self, chunk: Chunk, i: int, spread: Spread) -> tuple[Any, list[SkippedSample]]:
+        """A batch, and the samples that were left out for it."""
         rows, positions = chunk.rows.result()[i], chunk.steps[i]
         self._refuse_changed(rows, positions)
         padding = positions >= self.share.num_samples
         if not self.maker.decodes:
             tables = [each.padded(padding) if self.share.pads else each.table for each in rows]
-            return self._batch(tables[0] if len(tables) == 1 else pa.concat_tables(tables), positions), 0
+            return self._batch(tables[0] if len(tables) == 1 else pa.concat_tables(tables), positions), []
         columns, failed = self._decoded(rows, positions, spread)
         for place, error in failed.items():
             self._replace(columns, (place, len(positions)), int(positions[place]), error)
         if self.share.pads:
             columns[PADDING] = padding
-        return self._batch(columns, positions), len(failed)
+        skipped = [SkippedSample.of(self._placed(error, int(positions[i])), self.epoch) for i, error in failed.items()]
+        return self._batch(columns, positions), skipped
 
     def _refuse_changed(self, rows: Sequence[DatasetRows], positions: NDArray[np.int64]) -> None:
         """Raise CorruptShard if somebody wrote to a file since its samples were read ahead.

@@ -12,7 +12,8 @@ import select
 import socket
 import sys
 import threading
-from collections import Counter, deque
+from collections import deque
+from collections.abc import Sequence
 from io import TextIOWrapper
 from queue import SimpleQueue
 from typing import Any, Final
@@ -21,6 +22,7 @@ from lading._core.processes.child_process import hand_on_warnings, leave_pandas_
 from lading._core.processes.pickled import from_bytes
 from lading._core.processes.shared_files import receive_value, send_value
 from lading._core.train.processes import ADVICE, Epoch, Failed, Made, More, Warned
+from lading._core.train.skipped import SkippedSample
 from lading.errors import UsageError
 
 __all__ = ["main"]
@@ -95,15 +97,19 @@ def _noted_warnings() -> deque[Warned]:
 
 
 def _work(parent: _Parent, noted: deque[Warned]) -> None:
-    loader, reported = from_bytes(parent.order(), ADVICE), Counter[str]()
-    loader.counts = Counter()
+    loader = from_bytes(parent.order(), ADVICE)
+    skipped: list[SkippedSample] = []
+    given = 0
+
+    def note(samples: Sequence[SkippedSample], count: int) -> None:
+        nonlocal given
+        skipped[:], given = samples, count
+
     while True:
         epoch, leave = parent.order()
-        for batch in loader.batches(epoch.number, epoch.position, epoch.every):
+        for batch in loader.reader(epoch.number, epoch.every, note).batches(epoch.position):
             leave.acquire()
-            counts = Counter(loader.counts)
-            parent.send(Made(batch, counts - reported, [noted.popleft() for _ in range(len(noted))]))
-            reported = counts
+            parent.send(Made(batch, [*skipped], given, [noted.popleft() for _ in range(len(noted))]))
             del batch
 
 
