@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 import lading
 from documents import SQUARE, TALL, WIDE, documents
+from lading._core.features.images import image_bytes
 from lading.errors import FunctionError, UsageError
 
 DOCUMENTS: list[tuple[str, list[str | bytes | None], dict[str, Any]]] = [
@@ -46,7 +49,7 @@ def seen(ds: Any) -> list[dict[str, Any]]:
         items = document["items"]
         assert [item["position"] for item in items] == [*range(len(items))]
         contents = [item.get("text_content", item.get("binary_content")) for item in items]
-        found.append({**document, "items": [bytes(c) if isinstance(c, memoryview) else c for c in contents]})
+        found.append({**document, "items": [c if isinstance(c, str) else image_bytes(c) for c in contents]})
     return found
 
 
@@ -180,3 +183,38 @@ WRONG = [
 def test_wrong_changes_are_refused(source: Path, function: Callable[..., Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         list(lading.open(source).map(function))
+
+
+def test_images_of_documents_are_opened_as_those_of_samples(source: Path, tmp_path: Path) -> None:
+    def images(ds: Any) -> list[Any]:
+        return [item["binary_content"] for document in ds for item in document["items"] if item["modality"] == "image"]
+
+    ds, given = lading.open(source), list[Any]()
+    opened, stored = images(ds), images(ds.with_decode(False))
+    assert {type(image) for image in stored} == {bytes}
+    assert [image.size for image in opened] == [Image.open(io.BytesIO(data)).size for data in stored]
+    assert [image.size for image in images(ds[[i]][0] for i in range(len(ds)))] == [image.size for image in opened]
+    looked = ds.map(lambda document: given.extend(images([document])))
+    assert lading.digest(looked).ordered == lading.digest(ds).ordered  # an image that is left alone keeps its bytes
+    assert [image.size for image in given] == [image.size for image in opened]
+
+    def small(document: Any) -> Any:
+        for item in document["items"]:
+            if item["modality"] == "image":
+                item["binary_content"] = item["binary_content"].convert("RGB").resize((4, 4))
+        return document
+
+    ds.map(small).write(tmp_path / "small", format="parquet")
+    assert {image.size for image in images(lading.open(tmp_path / "small"))} == {(4, 4)}
+
+
+def test_a_broken_image_does_not_take_its_document(source: Path) -> None:
+    def broken(document: Any) -> Any:
+        for item in document["items"]:
+            if item["modality"] == "image":
+                item["binary_content"] = b"<html>"
+        return document
+
+    found = [item["binary_content"] for item in lading.open(source).map(broken)[0]["items"] if "binary_content" in item]
+    assert found[0] == b"<html>"
+    assert "the image cannot be opened" in str(found[0].error)

@@ -295,7 +295,8 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
         `with_decode(False)` gives media as bytes. A null is None: every column is in every sample. Only tars whose
         columns no manifest of lading's declares differ: a sample has the members that are there, and a column of bytes
         that is null is absent. In the view `interleaved` it has `sample_id`, the fields of the
-        document, and `items`, a list of dicts with `binary_content` as bytes.
+        document, and `items`, a list of dicts. The `binary_content` of an item is an image, audio or a video, as its
+        `modality` says; else bytes. An image of an item that cannot be opened is a `BrokenFile`: bytes with an `error`.
 
         `ds[name]` takes a column, or a field inside one such as `json.lang`: its values are read when they are asked
         for, by number, by slice, or in order.

@@ -166,7 +166,8 @@ class StepVerbs(Verbs):
         become lists of bytes, and other lists and dicts JSON.
 
         Of interleaved data the function gets a document, with `items`, a list of dicts. It may change items, or return
-        another list of them, which are numbered by their places. New items need a `modality`.
+        another list of them, which are numbered by their places. New items need a `modality`. The `binary_content` of
+        images is an image, and the `content_type` of a changed image follows.
 
         The first samples decide the types of new columns. A later value of another type is an error that names it.
 

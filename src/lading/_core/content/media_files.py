@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from lading._core.content.media_info import MediaInfo, media_info
 from lading._core.features.images import BROKEN, STORED, remember_source, shown_upright
-from lading._core.features.types import Feature
+from lading._core.features.types import Audio, Feature, Image, Video
 from lading._core.units import format_bytes
 from lading.errors import DataError, missing_extra
 
 __all__ = [
+    "MEDIA_OF_ITEMS",
     "AudioFile",
     "BrokenFile",
     "Opening",
@@ -294,6 +295,9 @@ def _opened(feature: Feature, value: Any, opening: Opening) -> Any:
 
 
 _OPENED: Mapping[str, Callable[[Any], Any]] = {"audio": AudioFile, "video": VideoFile}
+
+MEDIA_OF_ITEMS: Mapping[str, Feature] = {"image": Image(), "audio": Audio(), "video": Video()}
+"""Features of the payload of items, by modality."""
 
 
 def media_features(features: Mapping[str, Feature]) -> dict[str, Feature]:

@@ -390,7 +390,7 @@ class OpenDataset(HoldsQuery):
         """Yield all samples in order, each as `ds[i]` gives it; with `raw` every value as its column has it."""
         if self.shards.has_items:
             for batch in self.batches(views=True):
-                yield from samples_as_dicts(self.shards, pa.Table.from_batches([batch]))
+                yield from samples_as_dicts(self.shards, pa.Table.from_batches([batch]), media=self.media)
             return
         for batch in self.batches(lazy=True):
             yield from rows_as_dicts(self.shards, batch, raw=raw, media=None if raw else self.media)

@@ -32,6 +32,7 @@ __all__ = [
     "MEANT_NULLS_KEY",
     "METADATA_POSITION",
     "MODALITIES",
+    "PAYLOAD",
     "RESERVED",
     "VIEWS",
     "WITHOUT_BYTES",
@@ -75,6 +76,9 @@ ITEMS_ADVICE = (
 
 KEY = "__key__"
 """Column with the keys of samples."""
+
+PAYLOAD = "binary_content"
+"""Column with the bytes of an item."""
 
 VIEWS = ("samples", "interleaved")
 """The meaning of a row: a sample, or an item of one."""

@@ -151,10 +151,6 @@ class RowLayout:
         """Return the columns to ask a shard for, to give it this schema; None for all."""
         return None if self.columns_vary else list(schema.names)
 
-    def opened(self, schema: pa.Schema) -> Iterable[pa.Field]:
-        """Return the columns whose media are opened for users. The media of items stay bytes."""
-        return () if self.has_items else schema
-
     def image_columns(self, schema: pa.Schema) -> list[str]:
         """Return the columns that hold images."""
         if self.has_items:

@@ -24,6 +24,7 @@ from lading._core.arrow.references import files_of, is_ref, with_files
 from lading._core.arrow.views import filled, is_text, is_view, join, present, row_bytes
 from lading._core.features.items import (
     INTERLEAVED_SCHEMA,
+    PAYLOAD,
     RESERVED,
     WITHOUT_BYTES,
     sample_rows,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["ItemsView", "followed", "texts_of_ids"]
 
 _MOST_BYTES = 1 << 62
-_PAYLOAD = "binary_content"
 _OF_SOURCES = ("modality", "source_ref", ERROR_COLUMN)
 """Columns that show which items have external bytes, and where."""
 
@@ -269,7 +269,7 @@ class ItemsView(ShardReader):
             return schema.names, schema
         wanted = {*columns, "sample_id"}
         asked = [name for name in schema.names if name in wanted]
-        with_more = {*asked, *(_OF_SOURCES if _PAYLOAD in wanted else ())}
+        with_more = {*asked, *(_OF_SOURCES if PAYLOAD in wanted else ())}
         return asked, pa.schema([f for f in schema if f.name in with_more], metadata=schema.metadata)
 
     def _present(self, target: pa.Schema) -> list[str]:
@@ -375,9 +375,9 @@ def followed(
 
 def _elsewhere(batch: pa.RecordBatch) -> NDArray[np.bool_]:
     """Return which rows name a source for missing bytes, and have no error yet."""
-    if not {_PAYLOAD, *_OF_SOURCES} <= set(batch.schema.names):
+    if not {PAYLOAD, *_OF_SOURCES} <= set(batch.schema.names):
         return np.zeros(batch.num_rows, np.bool_)
-    content = batch.column(_PAYLOAD)
+    content = batch.column(PAYLOAD)
     wanted = ~present(content) if content.null_count else np.zeros(batch.num_rows, np.bool_)
     if wanted.any():
         source, errors = batch.column("source_ref"), batch.column(ERROR_COLUMN)
@@ -390,7 +390,7 @@ def _elsewhere(batch: pa.RecordBatch) -> NDArray[np.bool_]:
 def _filled(batch: pa.RecordBatch, found: Followed, fetcher: Fetcher, start: int) -> pa.RecordBatch:
     """Return the batch with the results for its rows, which begin at `start`."""
     references = found.column.slice(start, batch.num_rows)
-    place = batch.schema.get_field_index(_PAYLOAD)
+    place = batch.schema.get_field_index(PAYLOAD)
     own, held = batch.schema.field(place), batch.column(place)
     if held.null_count == len(held):
         batch = batch.set_column(place, own.with_type(references.type), references)

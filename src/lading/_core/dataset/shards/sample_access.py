@@ -131,7 +131,7 @@ class SampleAccess:
         return {} if {*names} <= {*view.schema().names} else dict.fromkeys(names)
 
     def _with_media(
-        self, sample: dict[str, Any], media: Mapping[str, Feature], shard: int, ordinal: int
+        self, sample: dict[str, Any], media: Mapping[str, Feature | None], shard: int, ordinal: int
     ) -> dict[str, Any]:
         try:
             return with_media(sample, media, self._media) if media and self._media else sample

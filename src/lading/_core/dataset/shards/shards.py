@@ -114,7 +114,7 @@ class Getter:
     get_sample: Callable[[int], dict[str, Any] | None] | None
     blank: Mapping[str, None]
     is_near: bool
-    media: Mapping[str, Feature] | None = None
+    media: Mapping[str, Feature | None] | None = None
 
 
 class Shards:

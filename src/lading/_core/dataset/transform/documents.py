@@ -15,17 +15,34 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arrow.views import take_rows
-from lading._core.content.media_files import Opening
+from lading._core.content.image import image_info
+from lading._core.content.media_files import MEDIA_OF_ITEMS, BrokenFile, Opening, open_media
 from lading._core.dataset.transform.sample import FunctionColumns, FunctionSample
-from lading._core.features.items import METADATA_POSITION, RESERVED, sample_starts
+from lading._core.features.images import image_bytes, is_image
+from lading._core.features.items import METADATA_POSITION, PAYLOAD, RESERVED, sample_starts
 from lading._core.storage.fetch import Fetcher
-from lading.errors import UsageError
+from lading.errors import DataError, UsageError, errors_at
 
 __all__ = ["Documents", "ItemRow", "refuse_merged", "with_rows"]
 
 ITEMS = "items"
 ItemRow = tuple[int, dict[str, Any]]
 """A row of the batch that an item is made of, −1 for a new item; and the new and changed values of its columns."""
+
+
+class _ItemColumns(FunctionColumns):
+    """The columns of items; the modality of an item tells the medium of its payload."""
+
+    def value(self, name: str, row: int) -> Any:
+        """The decoded value, as of other columns."""
+        found = super().value(name, row)
+        if name != PAYLOAD or "modality" not in self.names or self.opening is None:
+            return found
+        kind = MEDIA_OF_ITEMS.get(self.stored("modality", row))
+        try:
+            return found if kind is None else open_media(kind, found, self.opening)
+        except DataError as error:
+            return BrokenFile(bytes(found), error)
 
 
 class Documents:
@@ -37,16 +54,17 @@ class Documents:
         items: the columns of items.
     """
 
-    def __init__(self, batch: pa.RecordBatch, fetcher: Fetcher) -> None:
+    def __init__(self, batch: pa.RecordBatch, fetcher: Fetcher, opening: Opening) -> None:
         own = [name for name in batch.schema.names if name not in RESERVED and name != ITEMS]
-        self._own = FunctionColumns(batch.select(["sample_id", *own]), fetcher, every_member=True)
-        self.items = FunctionColumns(batch.drop_columns(["sample_id"]), fetcher, every_member=True)
+        self._own = FunctionColumns(batch.select(["sample_id", *own]), fetcher, every_member=True, opening=opening)
+        items = batch.drop_columns(["sample_id"])
+        self.items: FunctionColumns = _ItemColumns(items, fetcher, every_member=True, opening=opening)
         self._bounds = [*pairwise([*sample_starts(batch.column("sample_id")).tolist(), batch.num_rows])]
         kinds = batch.column("modality").to_pylist() if "modality" in batch.schema.names else [None] * batch.num_rows
         self._is_own = [kind == "metadata" for kind in kinds]
         self.names = ["sample_id", *own, ITEMS]
         self.members: Collection[str] = frozenset(self.names)
-        self.opening: Opening | None = None
+        self.opening: Opening | None = opening
 
     def __len__(self) -> int:
         return len(self._bounds)
@@ -142,13 +160,23 @@ class Documents:
                 raise UsageError("an item of a document needs a modality", column="modality", found=repr(kind),
                                  expected="text, image or another kind of item")  # fmt: skip
             changed.pop("sample_id", None)
-            if "binary_content" in changed:  # where the bytes were before, and why they could not be read
+            if PAYLOAD in changed:  # where the bytes were before, and why they could not be read
                 for name in {"source_ref", "materialize_error"}.intersection(self.items.names):
                     changed.setdefault(name, None)
+                if is_image(changed[PAYLOAD]):
+                    changed.update(self._picture(changed))
         if [row for row, _ in made] != self.item_rows(document) or any("position" in changed for _, changed in made):
             for place, (_, changed) in enumerate(made):
                 changed["position"] = place
         return made
+
+    def _picture(self, changed: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the bytes of a new image of an item, and their type unless the function tells it."""
+        with errors_at(column=PAYLOAD):
+            data = image_bytes(changed[PAYLOAD])
+        info = image_info(data)
+        told = "content_type" in changed or "content_type" not in self.items.names or info is None
+        return {PAYLOAD: data} if told or info is None else {PAYLOAD: data, "content_type": info.mime}
 
 
 def _refuse_fields_of_items(own: Mapping[str, Any]) -> None:

@@ -155,19 +155,19 @@ class FunctionColumns:
         batch: the rows.
         fetcher: reads payload.
         any_members: samples may lack members; see `Shards.takes_any_fields`.
-        every_member: rows are those of documents: they may lack any field, and their media stay bytes.
-        opening: of images.
+        every_member: rows are those of documents: they may lack any field.
+        opening: of images; None for bytes.
     """
 
     def __init__(
         self, batch: pa.RecordBatch, fetcher: Fetcher, *, any_members: bool = False, every_member: bool = False,
-        opening: Opening = "upright",
+        opening: Opening | None = "upright",
     ) -> None:  # fmt: skip
         self.batch, self.names, self._fetcher = batch, batch.schema.names, fetcher
         self.members: Collection[str] = members_among(batch.schema) if any_members else ()
         if every_member:
             self.members = frozenset(self.names)
-        self.opening = None if every_member else opening
+        self.opening = opening
         self._places = {name: place for place, name in enumerate(self.names)}
         self._lists: dict[str, list[Any]] = {}
         self._windows: dict[str, tuple[int, int, list[Any]]] = {}

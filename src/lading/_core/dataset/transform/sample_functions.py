@@ -79,7 +79,7 @@ class _Called(ABC):
     def _values(self, batch: pa.RecordBatch) -> FunctionColumns | Documents:
         """Return the values of the samples of a batch."""
         if self._of_documents:
-            return Documents(batch, self._fetcher)
+            return Documents(batch, self._fetcher, self._step.opening)
         return FunctionColumns(batch, self._fetcher, any_members=self._any_members, opening=self._step.opening)
 
     @abstractmethod
@@ -318,7 +318,7 @@ class SampleMap(_Called):
         sources = made.sources
         moved = not np.array_equal(sources, np.arange(batch.num_rows))
         before = with_rows(batch, sources) if moved else batch
-        with _naming_sources(sources, lambda: made.values or FunctionColumns(before, self._fetcher, every_member=True)):
+        with _naming_sources(sources, lambda: made.values or _stored(before, self._fetcher)):
             merged = self._merged(before, made)
         if self._of_documents:
             refuse_merged(batch, merged)
@@ -366,7 +366,7 @@ class SampleMap(_Called):
 
         def before() -> FunctionColumns:
             whole = with_rows(batch, places) if moved else batch
-            return columns if columns is not None else FunctionColumns(whole, self._fetcher, every_member=True)
+            return columns if columns is not None else _stored(whole, self._fetcher)
 
         with _naming_sources(places, before):
             found, changed_rows = self._columns(batch.schema, before, rows, encoders)
@@ -439,7 +439,7 @@ class SampleMap(_Called):
                 batch = batch.set_column(place, field, column)
             elif (changed := made.changed_rows(field.name)).any():
                 if columns is None:
-                    columns = FunctionColumns(batch, self._fetcher, every_member=True)
+                    columns = _stored(batch, self._fetcher)
                 whole = _mixed(batch.column(place), column, changed, columns, field.name)
                 batch = batch.set_column(place, batch.schema.field(place).with_type(whole.type), whole)
         return batch
@@ -456,6 +456,11 @@ class SampleMap(_Called):
             except LadingError as error:
                 raise error.at(**columns.place(row)) from None
         return rows_to_batch([{name: each.get(name)} for each in values], encoders).column(0)
+
+
+def _stored(batch: pa.RecordBatch, fetcher: Fetcher) -> FunctionColumns:
+    """The values of rows, with media as bytes."""
+    return FunctionColumns(batch, fetcher, every_member=True, opening=None)
 
 
 def _made_rows(values: FunctionColumns | Documents, number: int, changes: dict[str, Any]) -> list[ItemRow]:

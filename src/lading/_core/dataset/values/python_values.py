@@ -11,10 +11,10 @@ import pyarrow as pa
 from lading._core.arrow.references import files_of, is_ref
 from lading._core.arrow.types import uncut_values
 from lading._core.arrow.views import is_bytes
-from lading._core.content.media_files import BrokenFile, Opening, media_features, open_media
+from lading._core.content.media_files import MEDIA_OF_ITEMS, BrokenFile, Opening, media_features, open_media
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.values.field_values import BROKEN_VALUE
-from lading._core.features.items import KEY, lineage_of
+from lading._core.dataset.values.field_values import BROKEN_VALUE, ITEMS
+from lading._core.features.items import KEY, PAYLOAD, lineage_of
 from lading._core.features.row_layout import RowLayout
 from lading._core.features.types import Feature, decode, feature_of
 from lading.errors import DataError, LadingError, errors_at
@@ -28,13 +28,19 @@ def samples_as_dicts(
     """The samples of a table of rows: a dict each, as `ds[i]` gives it; options as of `rows_as_dicts`."""
     if not table.num_columns:  # its batches would not tell how many rows there are
         return [{} for _ in range(table.num_rows)]
+    layout = shards.row_layout
+    of_rows = None if layout.has_items else media
     rows = [
         row
         for batch in table.to_batches()
-        for row in rows_as_dicts(shards, batch, media=media, keep_broken=keep_broken)
+        for row in rows_as_dicts(shards, batch, media=of_rows, keep_broken=keep_broken)
     ]
-    layout = shards.row_layout
-    return layout.as_samples(rows, layout.firsts(table))
+    samples = layout.as_samples(rows, layout.firsts(table))
+    if media is None or not layout.has_items:
+        return samples
+    opened = media_of(table.schema, layout)
+    with errors_at(file=_file_of(table.schema)):  # of fields of documents
+        return [with_media(sample, opened, media, keep_broken=keep_broken) for sample in samples]
 
 
 def rows_as_dicts(
@@ -46,12 +52,10 @@ def rows_as_dicts(
         shards: whose rows they are.
         batch: the rows.
         raw: decode nothing.
-        media: how images, audio and videos are opened (`_core.content.media_files`); None for bytes. Those of items
-            stay bytes.
+        media: how images, audio and videos are opened (`_core.content.media_files`); None for bytes.
         keep_broken: give media that cannot be opened as a `BrokenFile` instead of an error.
     """
-    files = lineage_of(batch.schema)
-    with errors_at(file=files[0] if len(files) == 1 else None):
+    with errors_at(file=_file_of(batch.schema)):
         rows = _dicts(shards, batch, raw=raw)
         opened = media_of(batch.schema, shards.row_layout) if media else {}
         if media is None or not opened:
@@ -60,17 +64,30 @@ def rows_as_dicts(
             yield from (with_media(row, opened, media, keep_broken=keep_broken) for row in rows)
 
 
-def media_of(schema: pa.Schema, layout: RowLayout) -> dict[str, Feature]:
-    """The features of the columns whose media are opened, by name."""
-    return media_features({field.name: feature_of(field) for field in layout.opened(schema)})
+def _file_of(schema: pa.Schema) -> str | None:
+    files = lineage_of(schema)
+    return files[0] if len(files) == 1 else None
+
+
+def media_of(schema: pa.Schema, layout: RowLayout) -> dict[str, Feature | None]:
+    """The features of the fields whose media are opened, by name; None for the items of documents."""
+    own = media_features({field.name: feature_of(field) for field in schema})
+    return {**own, ITEMS: None} if layout.has_items else {**own}
 
 
 def with_media(
-    sample: dict[str, Any], media: Mapping[str, Feature], opening: Opening, *, keep_broken: bool = False
+    sample: dict[str, Any], media: Mapping[str, Feature | None], opening: Opening, *, keep_broken: bool = False
 ) -> dict[str, Any]:
-    """The sample with its media opened. Raises DataError, with the sample's key and the column, unless kept broken."""
+    """The sample with its media opened. Raises DataError, with the sample's key and the column, unless kept broken.
+
+    Those of items are always kept.
+    """
     for name, feature in media.items():
-        if name in sample:
+        if name in sample and feature is None:
+            for item in sample[name]:  # one broken image does not take the document
+                kind = MEDIA_OF_ITEMS.get(item.get("modality"))
+                with_media(item, {} if kind is None else {PAYLOAD: kind}, opening, keep_broken=True)
+        elif name in sample and feature is not None:
             try:
                 sample[name] = open_media(feature, sample[name], opening)
             except LadingError as error:
