@@ -86,7 +86,7 @@ def receive_value(receiver: socket.socket) -> Any:
 
 def _received(receiver: socket.socket, size: int) -> memoryview:
     """Return the next bytes; they may be written to. EOFError if the other process ends before."""
-    whole = left = memoryview(np.empty(size, np.uint8))
+    whole = left = np.empty(size, np.uint8).data
     while left:
         count = receiver.recv_into(left)
         if not count:
