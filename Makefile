@@ -2,6 +2,7 @@
 # make test   lint, types, docs and tests; what continuous integration runs: six minutes
 # make soak   all tests and all cases of them, every reader with 10,000 damaged files a format (FUZZ=100000 for more,
 #             SEED=2 for others), the laws with many examples: some hours
+# make oldest tests of what depends on pyarrow, with the oldest versions of tests/oldest.txt
 # make lint   only the linter, the formatter's check and the types
 # make docs   the site of the documentation, in build/site
 # make bench  speed beside the peers' and the machine's limit (FULL=1 for the large corpora, CASES='read*', REPS=5)
@@ -25,7 +26,7 @@ BIN := $(VENV)/bin
 # Of the eleven thousand modules of the peers a twentieth is ever imported, and compiled then.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: demo test collected soak lint docs bench vitals clean
+.PHONY: demo test collected oldest soak lint docs bench vitals clean
 
 demo: $(VENV)/.lading
 	$(BIN)/lading demo
@@ -43,6 +44,9 @@ collected: $(VENV)/.peers
 
 soak: $(VENV)/.peers $(VENV)/.servers $(VENV)/.xenna
 	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 --dist loadscope
+
+oldest: $(VENV)/.oldest
+	$(VENV)/oldest/bin/python -m pytest -p older_pyarrow -n 2 --dist loadscope tests/arrow tests/caches tests/formats/parquet
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -92,4 +96,9 @@ $(VENV)/.xenna: tests/interop/xenna.txt $(VENV)/.peers
 $(VENV)/.servers: tests/support/servers.txt | $(BIN)/python
 	$(PYTHON) -m venv $(VENV)/servers
 	$(VENV)/servers/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement $<
+	touch $@
+
+$(VENV)/.oldest: tests/oldest.txt pyproject.toml | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/oldest
+	$(VENV)/oldest/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]' --constraint $<
 	touch $@

@@ -12,6 +12,7 @@ import pyarrow as pa
 from lading._core.arguments import public
 from lading._core.arrow.align import refuse_duplicate_names
 from lading._core.arrow.ipc import MAX_RATIO, unpacked_sizes
+from lading._core.arrow.older import count_rows
 from lading._core.arrow.text_checks import check_names
 from lading._core.caches.layout import Features, differences, fingerprint, older_fingerprint, schema_of
 from lading._core.caches.meta import META_NAME, CacheMeta, read_cache_meta
@@ -133,7 +134,7 @@ def _validated(folder: str, features: Features) -> CacheMeta:
             if reader.schema.names != expected.names or not all(map(_same_type, reader.schema, expected)):
                 raise SidecarMismatch("a shard of other columns", file=path, expected=_told(expected),
                                       found=_told(reader.schema), advice=_REBUILD)  # fmt: skip
-            found = reader.count_rows()
+            found = count_rows(reader)
             if found != rows:
                 raise SidecarMismatch("a shard of another number of rows than the cache says", file=path,
                                       expected=rows, found=found, advice=_REBUILD)  # fmt: skip

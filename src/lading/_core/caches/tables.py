@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading._core.arrow.casts import first_refused
+from lading._core.arrow.older import data_bytes
 from lading._core.arrow.text_checks import is_checked, refuse_bad_values
 from lading._core.caches.columns import stored_column
 from lading._core.caches.layout import Features, schema_of
@@ -101,7 +102,7 @@ def _batches(given: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
 
 
 def _cut(batch: pa.RecordBatch, rules: Rules) -> Iterator[tuple[pa.RecordBatch, int]]:
-    each = batch.nbytes // max(len(batch), 1) + 1
+    each = data_bytes(batch) // max(len(batch), 1) + 1
     step = max(min(rules.batch_rows, rules.batch_bytes // each), 1)
     # Many at once: Python's work for each of 500 batches of 1,000 small rows is a tenth of the time to write them.
     many = step * max(_MOST_BYTES // (step * each), 1)

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from lading._core.arguments import public
 from lading._core.arrow import json_text
+from lading._core.arrow.older import data_bytes
 from lading._core.caches.layout import Features, schema_of
 from lading._core.caches.meta import META_NAME, CacheMeta, meta_text, new_meta, read_cache_meta
 from lading._core.caches.rows import batches_of
@@ -309,7 +310,7 @@ class _Shards:
 
     def write(self, rows: pa.RecordBatch, batch_rows: int) -> None:
         """Add rows, in batches of the given sizes; their memory must stay unchanged until `settle`."""
-        size = rows.nbytes
+        size = data_bytes(rows)
         if self._target is not None and len(rows) > batch_rows and self._bytes + size >= self._target:
             for start in range(0, len(rows), batch_rows):
                 self.write(rows.slice(start, batch_rows), batch_rows)

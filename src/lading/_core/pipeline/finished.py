@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lading._core.arrow.older import data_bytes
 from lading._core.arrow.references import FileEntry, files_of, with_files
 from lading._core.features.items import KEY
 from lading._core.formats.base import ShardFacts
@@ -202,7 +203,7 @@ class _TableFiles:
         assert self._writer is not None, "made just above"
         self._writer.write_batch(batch)
         self._batches += 1
-        self._bytes += batch.nbytes
+        self._bytes += data_bytes(batch)
         return self._name(), self._batches - 1
 
     def _next(self, schema: pa.Schema) -> None:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from lading._core.arrow import views
 from lading._core.arrow.casts import with_referred_values
+from lading._core.arrow.older import data_bytes
 from lading._core.arrow.text_checks import holds_text
 from lading._core.arrow.types import supported
 from lading._core.formats.parquet.footer import ColumnChunk, Footer
@@ -136,7 +137,7 @@ class RowGroupDecoder:
             steps = steps or reader.iter_batches(rows, run.groups, column_indices=run.leaves, use_threads=False)
             batch = self._next(steps, run, done) if run.chunks else _without_columns(rows)
             done += batch.num_rows
-            risk = next_risk(risk, batch.nbytes, limit)
+            risk = next_risk(risk, data_bytes(batch), limit)
             if times is not None:
                 times.check(batch.num_rows)
             for cursor in pages:
