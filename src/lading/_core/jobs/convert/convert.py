@@ -230,7 +230,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but thr
         None if map_batches is None else Map(map_batches, batched=True),
     )
     steps = [step for step in asked_steps if step is not None]
-    if drop != "row" and not any(isinstance(step, (Where, ImageBounds, Filter)) for step in steps):
+    if drop != "row" and where is filter is filter_batches is None and bounds == ImageBounds(drop=drop):
         raise UsageError("drop belongs to a condition, and there is none", found=f"drop={drop!r}",
                          advice="Add where= or bounds of images, or leave drop out.")  # fmt: skip
     write = WriteOptions(**{name: asked[name] for name in WriteOptions.__dataclass_fields__})
