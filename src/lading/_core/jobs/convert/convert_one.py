@@ -52,6 +52,7 @@ from lading._core.jobs.journal.journal_plan import JournalPlan, journal_plan
 from lading._core.jobs.journal.results import TaskResult
 from lading._core.jobs.verify.digest import dataset_digest
 from lading._core.manifest.commit import Staging, can_resume
+from lading._core.pipeline.columns import written_schema
 from lading._core.storage.base import Sink, Store
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.roots import StoredRoots, kept_roots, real_place
@@ -190,7 +191,7 @@ def _notes(target: AnyFormat, spec: JobPlan) -> list[str]:
     schema = spec.schemas.schema_written
     if schema is None or not row_layout(spec.view).types_by_format:
         return []
-    note = target.written(schema, target.write_options(spec.write.options or {})).note
+    note = target.written(written_schema(schema), target.write_options(spec.write.options or {})).note
     return [note] if note else []
 
 
