@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,7 +21,7 @@ from lading._core.jobs.engine import progress
 from lading.errors import FunctionError
 from several_tasks import contents
 
-COUNT, CALLS, FAILS = 24, "LADING_TEST_CALLS", "LADING_TEST_FAILS"
+COUNT, CALLS, FAILS, KILLS = 24, "LADING_TEST_CALLS", "LADING_TEST_FAILS", "LADING_TEST_KILLS"
 FORMATS = ["webdataset", "parquet", "mds", "arrow", "jsonl"]
 
 
@@ -57,6 +61,15 @@ def calls() -> Counter[str]:
 def made(sample: Any) -> dict[str, Any]:
     number = called(sample)
     return {"n": number, "txt": sample["txt"].upper()} if number % 3 else {"n": number, "bin": b"y" * number}
+
+
+def killing(sample: Any) -> dict[str, Any]:
+    """Kill the whole job at the call that is named: the job is the parent of its workers."""
+    number = called(sample)
+    if KILLS in os.environ and Path(os.environ[CALLS]).read_text().count("\n") >= int(os.environ[KILLS]):
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)  # this process ends with its parent
+    return {"n": number}
 
 
 def chosen(sample: Any) -> bool:
@@ -146,3 +159,33 @@ def test_fast_functions_are_called_where_rows_are_written(tmp_path: Path, monkey
     lading.open(write_source(tmp_path / "in")).map(made).write(tmp_path / "out", format="parquet", executor=executor)
     assert set(calls().values()) == {1}
     assert executor.tasks == 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("at", [3, 9, 17])
+def test_killed_processes_go_on_with_the_other_samples(tmp_path: Path, at: int) -> None:
+    """With worker programs, of which one kills the job at a call; finished chunks are not made again."""
+    folder = write_source(tmp_path / "in")
+    program = (
+        "import sys, lading, test_call_ahead\n"
+        "from lading._core.jobs.engine import progress\n"
+        "progress._WORTH_S = -1e9\n"
+        "lading.open(sys.argv[1]).map(test_call_ahead.killing)"
+        ".write(sys.argv[2], format='parquet', workers=2, resume=len(sys.argv) > 3)\n"
+    )
+    here = {"PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])}
+    command = [sys.executable, "-c", program, folder, str(tmp_path / "out")]
+    killed = subprocess.run(command, env={**os.environ, **here, KILLS: str(at)}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    before = calls()
+    subprocess.run([*command, "resume"], env={**os.environ, **here}, check=True)
+    again = calls()
+    assert set(again.values()) == {1}
+    assert set(before) | set(again) == {f"{number:03d}" for number in range(COUNT)}
+    assert len(set(before) & set(again)) <= 4  # the samples of the parts in which the workers died
+    lading.open(folder).map(killing).write(tmp_path / "other", format="parquet")
+    found = [contents(tmp_path / name) for name in ("out", "other")]
+    for files in found:  # the name of a function is another one in the program
+        del files["_lading/job.json"]
+    assert found[0] == found[1]
+    assert not [name for name in os.listdir(tmp_path) if ".lading-" in name]

@@ -142,3 +142,9 @@ def test_the_plan_says_what_many_shards_cost_and_that_functions_take_time(many: 
     assert plan.gets >= 2500 * 3
     [function] = plan.functions
     assert "shouted" in function
+
+
+def test_few_tasks_leave_functions_to_all_workers(many: Path) -> None:
+    mapped = lading.open(many).map(lambda sample: {"n": len(sample)})
+    assert [plan_job(mapped, format="parquet", workers=workers).calls_first for workers in (1, 2)] == [False, True]
+    assert not plan_job(many, format="parquet", workers=2).calls_first

@@ -169,6 +169,7 @@ def _job_text(made: Estimate) -> Iterator[RenderableType]:
         *(("", f"without the time of {step}: convert a part with --limit 1000 to see it") for step in made.functions),
         ("memory", f"{format_bytes(made.memory_bytes)} a process, at most; to plan {planner} more"),
         ("room", f"{format_bytes(made.size_bytes)}, in a hidden folder at the destination until the job ends"),
+        *([("functions", "slow ones are called before the tasks, by all workers")] if made.calls_first else []),
         *_kept_row(made),
         ("from a store", f"{count(made.lists, 'request')} that list, about {made.gets:,} that read"),
         ("on a store", f"{made.puts:,} requests that write, {made.copies:,} that copy"),

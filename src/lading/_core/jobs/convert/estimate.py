@@ -14,7 +14,7 @@ from lading._core.dataset.steps.base import Step
 from lading._core.dataset.transform.function_spool import FunctionSpool, StepSpool
 from lading._core.formats.registry import get_format
 from lading._core.jobs.convert.job import Job
-from lading._core.jobs.convert.schedule import planned_pieces, planned_tasks
+from lading._core.jobs.convert.schedule import are_few, planned_pieces, planned_tasks
 from lading._core.jobs.convert.settle import settled
 from lading._core.jobs.convert.tasks import ALONE_BYTES, SHARD_BYTES, shard_sizes
 from lading._core.jobs.convert.trial import tried_rates
@@ -69,6 +69,7 @@ class Estimate:
         lists: requests that list the source, if it is in an object store.
         gets: requests that read it: about as many.
         planner_bytes: memory of the process that plans the job and commits it, besides `memory_bytes`.
+        calls_first: whether functions are called by all workers before the tasks, if they are slow.
     """
 
     source_format: str
@@ -93,6 +94,7 @@ class Estimate:
     lists: int = 0
     gets: int = 0
     planner_bytes: int = 0
+    calls_first: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON-able values."""
@@ -179,6 +181,7 @@ def plan_job(
         num_shards * uploads + num_tasks, num_shards, tuple(str(step) for step, _ in orders), kept, functions,
         math.ceil(source_shards / _LISTED), _GETS_OF_SHARD * source_shards + size // _GET_BYTES,
         _SHARD_PLAN_BYTES * source_shards,
+        calls_first=job.may_call_ahead and not orders and are_few(num_tasks, workers),
     )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ from lading._core.units import count, parse_bytes
 from lading.errors import UsageError
 from lading.options import WriteOptions
 
-__all__ = ["Schedule", "make_schedule", "planned_pieces", "planned_tasks", "start_workers"]
+__all__ = ["Schedule", "are_few", "make_schedule", "planned_pieces", "planned_tasks", "start_workers"]
 
 _PIECES_OF_SHARD = 64
 """Pieces of a source for a shard of the output, so that tasks fit whole shards."""
@@ -153,10 +153,15 @@ def make_schedule(opened: OpenJob, spool: FunctionSpool) -> Schedule:
     )  # fmt: skip
 
 
+def are_few(tasks: int, workers: int) -> bool:
+    """Return whether tasks are so few that the last ones leave workers idle for a large part of the time."""
+    return workers > 1 and tasks < _FEW_TASKS * workers
+
+
 def _calls_ahead(opened: OpenJob, spool: FunctionSpool, tasks: int) -> bool:
     """Whether functions are called before the tasks, so many of which are expected, if the functions are slow."""
     job, write = opened.job, opened.write
-    if not (write.shares and job.may_call_ahead) or tasks >= _FEW_TASKS * _workers(write):
+    if not (write.shares and job.may_call_ahead and are_few(tasks, _workers(write))):
         return False
     if opened.rank is not None and (tasks > 1 or opened.rank[0] > 0):
         return False  # ranks share the tasks: the first one does the only task
