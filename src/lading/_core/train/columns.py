@@ -161,7 +161,7 @@ class ColumnMaker:
         if self._recipe.transform is None:
             columns = self._columns(samples, failed, spread)
             self.complete(columns, failed)
-            return columns, failed
+            return columns, dict(sorted(failed.items()))
         made: list[dict[str, Any]] = [{}] * count
         at_once = self._at_once(rows, count, documents=as_samples is not None)
 
