@@ -257,7 +257,7 @@ def test_numbers_of_samples_without_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong, told", [
     (lambda ds: ds.sample(0.0), "above 0"), (lambda ds: ds.sample(1.5), "at most 1.0"),
     (lambda ds: ds.sample(2.0), "write 2"), (lambda ds: ds.sample(-1), "at least one"),
-    (lambda ds: ds.sample(float("nan")), "above 0"), (lambda ds: ds.sample("1%"), "such as 0.01"),
+    (lambda ds: ds.sample(float("nan")), "above 0"), (lambda ds: ds.sample("1x"), "such as 10%, 0.01"),
     (lambda ds: ds.shuffle(-1), "seed"),
     (lambda ds: ds.shuffle("a"), "seed"), (lambda ds: ds.sort([]), "no column"),
     (lambda ds: ds.sort(["a", "b"], descending=[True]), "2 truth values"),
