@@ -949,7 +949,7 @@ def test_an_error_of_the_last_step_names_the_destination_as_it_was_told(
     written(tmp_path / "out", "parquet", [{"n": 0}])
     writer = lading.writer("out", format="parquet", overwrite=True)
     writer.write({"n": 1})
-    monkeypatch.setattr("lading._core.storage.local._RENAME_EXCHANGE", 1 << 20)  # a flag that no kernel knows
+    monkeypatch.setattr("lading._core.storage.exchange._LINUX_EXCHANGE", 1 << 20)  # a flag that no kernel knows
     with pytest.raises(StoreError, match=r"^out: this file system cannot exchange"):
         writer.close()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
