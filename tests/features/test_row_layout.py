@@ -120,11 +120,6 @@ def test_a_filter_rejects_the_metadata_row_only_where_it_is_alone() -> None:
     assert SAMPLES.judged(_SAMPLES).all()
 
 
-def test_media_of_samples_are_opened_and_those_of_items_stay_bytes() -> None:
-    assert [*SAMPLES.opened(_SAMPLES.schema)] == [*_SAMPLES.schema]
-    assert [*ITEMS.opened(INTERLEAVED_SCHEMA)] == []
-
-
 def test_shards_of_samples_may_lack_columns_and_those_of_items_have_all() -> None:
     assert SAMPLES.columns_asked(_SAMPLES.schema) is None
     assert ITEMS.columns_asked(_ITEMS.schema) == _ITEMS.schema.names

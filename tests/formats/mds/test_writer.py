@@ -18,7 +18,7 @@ from lading._core.features.types import Array, Text, with_feature
 from lading._core.formats.mds import writer
 from lading._core.formats.mds.format import FORMAT
 from lading._core.storage.memory import MemoryStore
-from lading.errors import DataError, LimitExceeded, MissingExtra, Unrepresentable, UsageError
+from lading.errors import LimitExceeded, MissingExtra, Unrepresentable, UsageError
 from lading.testing import CountingStore
 
 _SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
@@ -108,7 +108,7 @@ def test_more_than_a_shard_holds_is_refused(tmp_path: Path, monkeypatch: pytest.
     ({"size_limit": "5gb"}, UsageError),
     ({"size_limit": 0}, UsageError),
     ({"columns": {"other": "str"}}, UsageError),
-    ({"columns": {"text": "quux"}}, DataError),
+    ({"columns": {"text": "quux"}}, UsageError),
     ({"columns": {"n": "str"}}, Unrepresentable),
     ({"columns": {"n": "float32"}}, Unrepresentable),
     ({"columns": {"text": "float64"}}, Unrepresentable),
