@@ -91,7 +91,7 @@ def test_what_is_a_step_or_has_another_name_is_said(ds: Dataset) -> None:
         (lambda: lading.digest("x", where="n > 1"), r"lading\.open\(…\)\.where"),
         (lambda: lading.convert("x", "y", sort="n"), r"lading\.open\(…\)\.sort"),
         (lambda: lading.convert("x", "y", shardsize=1), "shard_size"),
-        (lambda: ds.where("n > 1", on_error="skip"), r"ds\.where\(\) .* expected condition, drop"),
+        (lambda: ds.where("n > 1", policy="skip"), r"ds\.where\(\) .* expected condition, drop"),
         (lambda: ds.stats(workrs=1), "workers"),
     ):
         with pytest.raises(UnknownArgument, match=said):
