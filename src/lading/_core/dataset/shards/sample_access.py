@@ -211,5 +211,6 @@ def ordinals(indices: int | Sequence[int] | NDArray[np.int64]) -> NDArray[np.int
     wanted = np.asarray(indices) if len(indices) else np.zeros(0, np.int64)
     if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
         found_as = f"{wanted.dtype}, {wanted.ndim} dimensions"
-        raise UsageError("ordinals must be a list of whole numbers", found=found_as)
+        raise UsageError("not numbers of samples", expected="such as [5, 1, 3], or 3 for the first three",
+                         found=found_as)  # fmt: skip
     return wanted.astype(np.int64)

@@ -249,14 +249,14 @@ def listed_once(source: Source) -> Source:
         hidden = [shown(name) for name in names]
         return source if hidden == names else hidden[0] if len(hidden) == 1 else hidden
     if isinstance(source, Iterable) and not isinstance(source, bytes | os.PathLike):
-        return [_text(name) for name in source]
+        return _texts(source)
     return source
 
 
 def source_names(source: Source, stores: Stores) -> list[str]:
     """What a source lists: the parts of a `::`-joined list, or its items. Raises UsageError for what is no name."""
     if isinstance(source, Iterable) and not isinstance(source, (str, bytes, os.PathLike)):
-        return [_text(name) for name in source]
+        return _texts(source)
     name = _text(source)
     return [name] if _is_there(name, stores) else name.split("::")
 
@@ -311,16 +311,29 @@ def _lists_configs(folder: str, split: str, stores: Stores) -> bool:
     return bool(read_configs(bytes(data), card))
 
 
+def _texts(names: Iterable[object]) -> list[str]:
+    if isinstance(names, Mapping) or any(hasattr(names, each) for each in ("columns", "features")):
+        raise _not_named(names)  # a table, or a dataset of another library
+    return [_text(name) for name in names]
+
+
 def _text(name: object) -> str:
     try:
         text = os.fspath(name)  # type: ignore[call-overload] # what is no path is told
     except TypeError:
         text = None
     if not isinstance(text, str):
-        raise UsageError("a source is named by a text or a path", found=repr(name)[:200],
-                         advice="Samples in memory are written first: by lading.writer, or by save_to_disk of "
-                         "Hugging Face's datasets.")  # fmt: skip
+        raise _not_named(name)
     return shown(text)
+
+
+def _not_named(value: object) -> UsageError:
+    """Return the error of samples in memory, or of anything else that is no name."""
+    kind = type(value)
+    found = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    return UsageError("a source is named by a text or a path", found=found,
+                      advice="Samples in memory are written first: by lading.writer, or by save_to_disk of Hugging "
+                      "Face's datasets.")  # fmt: skip
 
 
 def _is_there(name: str, stores: Stores) -> bool:
