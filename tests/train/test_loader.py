@@ -221,7 +221,7 @@ def test_a_broken_image_is_replaced_by_the_next_sound_one(damaged: Path, shuffle
     for i, key in enumerate(whole):
         further = (whole + whole)[i:]
         assert found[i] == next(each for each in further if each not in broken), key
-    assert loader.counts["samples that could not be decoded, replaced"] == 3
+    assert loader.counts["skipped samples, replaced"] == 3
 
 
 def test_what_was_replaced_counts_when_the_loop_has_it(damaged: Path) -> None:
@@ -279,7 +279,7 @@ def test_what_a_loader_shows(damaged: Path) -> None:
     assert repr(loader).startswith("Loader(53 samples, 6 batches of 10, shuffle global, seed 7, epoch 0 from sample 20")
     list(loader)
     assert "epoch 2, " in repr(loader)
-    assert "samples that could not be decoded, replaced)" in repr(loader)
+    assert "skipped samples, replaced)" in repr(loader)
     both = lading.mix({"a": (lading.open(damaged), 1), "b": (lading.open(damaged), 1)}, stop="never")
     shown = "Loader(106 samples, batches of 4, rank 1 of 2, shuffle none, seed 0, epoch 0)"
     assert repr(lading.loader(both, 4, rank=1, world_size=2)) == shown

@@ -286,3 +286,37 @@ def test_a_progress_bar_goes_on_where_the_run_does(tmp_path: Path) -> None:
     same = lading.loader(source, 1)
     same.load_state_dict(loader.state_dict())
     assert (len(same), same.batches_done, len([*same])) == (6, 2, 4)
+
+
+def test_a_dataset_that_gives_bytes_gives_them_in_batches(damaged_images: Path) -> None:
+    stored = lading.open(damaged_images).with_decode(False)
+    assert {type(each) for each in next(iter(stored.loader(2)))["jpg"]} == {bytes}
+    for loader in (
+        lambda: stored.loader(2, decode={"jpg": "pil"}),
+        lambda: stored.with_decode(upright=False).loader(2),
+    ):
+        with pytest.raises(UsageError, match="with_decode"):
+            loader()
+
+
+def test_skipped_samples_have_keys_where_batches_have_none(damaged_images: Path) -> None:
+    loader = lading.loader(damaged_images, 2, columns=["jpg"], on_error="skip")
+    assert sum(len(batch["jpg"]) for batch in loader) == 6
+    assert [(sample.key, sample.row) for sample in loader.skipped] == [("2", 2)]
+
+
+def test_samples_that_a_packer_leaves_out_are_listed_by_its_loader(damaged_images: Path) -> None:
+    loader = lading.loader(damaged_images, 2, on_error="skip", rank=0, world_size=2)
+    for _ in lading.pack(loader, 8, tokenizer=lambda text: [1] * len(text)):
+        pass
+    assert [sample.key for sample in loader.skipped] == ["2"]
+
+
+@pytest.fixture
+def damaged_images(tmp_path: Path) -> Path:
+    file = io.BytesIO()
+    Pillow.new("RGB", (8, 8)).save(file, "JPEG")
+    with lading.writer(tmp_path / "images", format="webdataset") as writer:
+        for number in range(6):
+            writer.write({"__key__": f"{number}", "jpg": file.getvalue() if number != 2 else b"<html>", "txt": "text"})
+    return tmp_path / "images"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Unpack
@@ -58,6 +59,9 @@ _OF_OTHERS: Final = {
     "handler": 'Write on_error="skip": loader.skipped lists the samples that were replaced.',
     "resize": "Write image_size=(height, width).",
     "epochs": "A loop over the loader is one epoch.",
+    "num_epochs": "A loop over the loader is one epoch.",
+    "epoch": "Call loader.set_epoch(N) before the loop.",
+    "device": "Move batches in the loop: batch['jpg'].to(device).",
 }
 """Arguments of loaders of PyTorch, MosaicML Streaming and webdataset."""
 
@@ -111,7 +115,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         decode: what becomes of columns, such as `{"jpg": "pil"}`: `pil`, `numpy` (height, width, 3), `torch`
             (3, height, width), None for a list of values as `ds.with_decode(False)[i]` has them, such as bytes, or a
             function of such a value. By default images and audio are arrays or tensors, as `collate` says. False
-            decodes no media. `_core.train.decode.frames` is the function for videos.
+            decodes no media, and is the default for `ds.with_decode(False)`. `lading.train.frames` is a function for
+            videos.
         image_size: height and width of images, one number for both: they are stretched to it, and a column of them is
             one array. None leaves them as they are.
         transform: is given every sample, a dict of decoded values, and returns one: for augmentation, tokenizing. With
@@ -154,9 +159,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         UsageError: an argument is wrong, the dataset has steps whose samples are not known by number, or there is no
             batch: no sample, or with `last="drop"` fewer than a step of all ranks.
     """
-    recipe = Recipe(decode, image_size, transform, batch_transform, collate, missing)
     if isinstance(columns, str):
-        raise UsageError("columns must be a list of names", found=repr(columns), advice=f"columns=[{columns!r}]")
+        raise UsageError("columns must be a list of names", found=repr(columns), advice=f"Write columns=[{columns!r}].")
     reading = Reading(
         columns=None if columns is None else tuple(columns),
         threads=None if threads is None else _whole_number("threads", threads, 1),
@@ -168,6 +172,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     )
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
     feed = _feed(source, opening, shuffle, None if seed is None else _whole_number("seed", seed))
+    datasets = source.datasets.values() if isinstance(source, Mixture) else [each for _, each in feed.parts]
+    recipe = Recipe(_decode_of(datasets, decode), image_size, transform, batch_transform, collate, missing)
     if reading.columns is not None:
         feed = _with_columns(feed, reading.columns)
     return Loader(feed, _whole_number("batch_size", batch_size, 1), last, ranks, recipe, reading)
@@ -184,6 +190,24 @@ def _feed(
         raise UsageError("a mixture has a seed of its own", found=f"seed={seed}",
                          advice=f"Give it to lading.mix(…, seed={seed}).")  # fmt: skip
     return MixtureFeed(source, shuffle)
+
+
+def _decode_of(
+    datasets: Iterable[OpenDataset], decode: Mapping[str, Decode] | Literal[False] | None
+) -> Mapping[str, Decode] | Literal[False] | None:
+    """Return what becomes of columns: media stay bytes where `with_decode(False)` says so of the datasets."""
+    ways = {each.media for each in datasets}
+    if "stored" in ways:
+        raise UsageError("batches have upright images", found="with_decode(upright=False)",
+                         advice='For upright images: ds.with_decode().loader(…). For others give a function of the '
+                         'bytes: decode={"jpg": function}.')  # fmt: skip
+    if None not in ways or decode is False:
+        return decode
+    if len(ways) > 1 or decode is not None:
+        raise UsageError("the media of all datasets are decoded, or those of none", found="with_decode(False)",
+                         advice='Leave with_decode(False) out. decode={"jpg": None} gives the bytes of a column.'
+                         )  # fmt: skip
+    return False
 
 
 def _with_columns(feed: Feed, columns: Sequence[str]) -> Feed:
@@ -204,9 +228,11 @@ def _with_columns(feed: Feed, columns: Sequence[str]) -> Feed:
     for name in lacking:
         if name not in known:
             inside = "." in name or "[" in name
+            select = ", ".join(map(repr, columns))
+            near = get_close_matches(name, known, n=1)
             raise UsageError("no such column", expected=", ".join(known), found=repr(name),
-                             advice=f"Select fields inside columns before: ds.select({name!r})." if inside else None,
-                             )  # fmt: skip
+                             advice=f"Select fields inside columns before: ds.select({select})." if inside
+                             else f"Did you mean {near[0]}?" if near else None)  # fmt: skip
     return feed
 
 
@@ -285,6 +311,7 @@ class Loader:
         share = replace(self._share, rank=0, world_size=1)
         found = Loader(self._feed, share.batch_size, share.last, (0, 1), self._recipe, self._reading)
         found.load_state_dict(self.state_dict())
+        found._ledger = self._ledger  # what the other leaves out, this one lists
         return found
 
     @property
@@ -337,10 +364,15 @@ class Loader:
             with suppress(ValueError):  # it is being advanced at this moment, by another thread
                 loop.close()
 
+    def _samples_after(self, position: int) -> int:
+        """Samples of this rank behind a position of an epoch, but for a batch's worth."""
+        share = self._share
+        return min(share.num_batches(position) * share.batch_size, share.num_samples - position)
+
     def _batches_from(self, position: int) -> Generator[Any]:
         if self._processes is None:
             return self.batches(self.epoch, position)
-        self._ledger.begin(self._share.num_batches(position) * self._share.batch_size)
+        self._ledger.begin(self._samples_after(position))
         return self._processes.batches(self, self.epoch, position)
 
     def set_epoch(self, epoch: int) -> None:
@@ -406,7 +438,7 @@ class Loader:
 
     def batches(self, epoch: int, position: int, every: int = 1) -> Generator[Any]:
         """The batches of an epoch from a position on, or one of so many where other processes make those between."""
-        self._ledger.begin(self._share.num_batches(position) // every * self._share.batch_size)
+        self._ledger.begin(self._samples_after(position) // every)
         return self.reader(epoch, every).batches(position)
 
     def reader(

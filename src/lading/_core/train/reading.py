@@ -28,6 +28,7 @@ from lading._core.arrow.free_memory import keep_freed
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import held_buffers, is_bytes, total_bytes
 from lading._core.dataset.opened import OpenDataset
+from lading._core.features.items import KEY
 from lading._core.features.row_layout import row_layout
 from lading._core.storage.local import maps_of
 from lading._core.storage.threads import Threads, refuse_left
@@ -386,7 +387,10 @@ class EpochReader:
             self._replace(columns, (place, len(positions)), int(positions[place]), error)
         if self.share.pads:
             columns[PADDING] = padding
-        skipped = [SkippedSample.of(self._placed(error, int(positions[i])), self.epoch) for i, error in failed.items()]
+        skipped = [
+            SkippedSample.of(self._with_key(self._placed(error, int(positions[i])), int(positions[i])), self.epoch)
+            for i, error in failed.items()
+        ]
         return self._batch(columns, positions), skipped
 
     def _refuse_changed(self, rows: Sequence[DatasetRows], positions: NDArray[np.int64]) -> None:
@@ -439,14 +443,29 @@ class EpochReader:
         error.row = None
         return error.at(file=file, row=row)
 
+    def _with_key(self, error: LadingError, position: int) -> LadingError:
+        """The error of a sample with its key, which is read where the columns of the batch have none."""
+        first, dataset = self._part_of(number := self._number(position))
+        if error.sample is None and KEY in dataset.first_schema.names:
+            error = error.at(sample=str(dataset.take(np.array([number - first]), [KEY]).column(KEY)[0].as_py()))
+        return error
+
+    def _number(self, position: int) -> int:
+        """The number of a sample by its position in the order."""
+        return int(self.order.at(np.array([position % self.share.num_samples]))[0])
+
     def _place(self, position: int) -> tuple[str, int]:
         """The file of a sample, and its number in that file, by its position in the order."""
-        return self._place_of(int(self.order.at(np.array([position % self.share.num_samples]))[0]))
+        return self._place_of(self._number(position))
 
     def _place_of(self, number: int) -> tuple[str, int]:
         """The file of a sample, and its number in that file."""
-        first, dataset = next(part for part in reversed(self.feed.parts) if part[0] <= number)
+        first, dataset = self._part_of(number)
         return dataset.place_of(number - first)
+
+    def _part_of(self, number: int) -> tuple[int, OpenDataset]:
+        """The dataset of a sample, and the number of its first sample."""
+        return next(part for part in reversed(self.feed.parts) if part[0] <= number)
 
 
 def _with_all(table: pa.Table, schema: pa.Schema, *, views: bool) -> pa.Table:

@@ -70,7 +70,7 @@ class SkippedLedger:
         if not skipped:
             return
         self._skipped += len(skipped)
-        self.counts["samples that could not be decoded, replaced"] += len(skipped)
+        self.counts["skipped samples, replaced"] += len(skipped)
         self.samples += skipped[: _MOST_LISTED - len(self.samples)]
         most = self._most
         if most is None:
