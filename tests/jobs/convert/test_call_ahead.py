@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lading
@@ -159,6 +160,35 @@ def test_fast_functions_are_called_where_rows_are_written(tmp_path: Path, monkey
     lading.open(write_source(tmp_path / "in")).map(made).write(tmp_path / "out", format="parquet", executor=executor)
     assert set(calls().values()) == {1}
     assert executor.tasks == 1
+
+
+@pytest.mark.parametrize("steps", ["map", "map, shuffle", "shuffle, map"])
+@pytest.mark.cases(3)
+def test_workers_share_the_calls(tmp_path: Path, steps: str) -> None:
+    executor = Counting()
+    STEPS[steps](lading.open(write_source(tmp_path / "in"))).write(
+        tmp_path / "out", format="parquet", executor=executor
+    )
+    assert executor.tasks > 4
+    assert set(calls().values()) == {1}
+
+
+@pytest.mark.parametrize("order", ["", "before", "behind"])
+@pytest.mark.cases(3)
+def test_parts_that_one_process_does_are_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """The first process does all parts, and the task reads all samples again."""
+    monkeypatch.setattr(progress, "_WORTH_S", 1e9)
+    monkeypatch.setattr(call_ahead, "_LOOK_S", 1e9)
+    names = pa.table({"name": [f"{number:03d}" for number in range(0, COUNT + 2, 2)]})
+    source = lading.open(write_source(tmp_path / "in"))
+    source = source.shuffle(seed=1) if order == "before" else source
+    source = source.join(names, {"key": "name"}).map(made)
+    source = source.shuffle(seed=1) if order == "behind" else source
+    did = [source.write(tmp_path / f"{workers}", format="parquet", **by_tasks(workers)) for workers in (1, 2)]
+    assert [each.counts["samples without a row in the table"] for each in did] == [COUNT // 2] * 2
+    assert set(calls().values()) == {2}
 
 
 @pytest.mark.soak

@@ -5,6 +5,9 @@ take most of the time, they are called before, by as many processes as there are
 of a new order. What they make is kept as that of functions before a step that needs all samples is
 (`_core.dataset.transform.function_spool`). Then the task writes its shards as ever, and calls no function again.
 
+Functions before a step that needs all samples are called so whatever the number of tasks: else the process that finds
+the new order would call them alone. Functions between two such steps are left to that process.
+
 Reading twice and keeping what was made is worth it only for slow functions. The first parts are done here, and tell.
 """
 
@@ -28,7 +31,7 @@ from lading._core.jobs.engine.progress import OnProgress, Progress, Tally, is_wo
 from lading._core.jobs.engine.task import SentTask
 from lading._core.pipeline.cutting import ONE_SHARD
 
-__all__ = ["Calls", "call_tasks"]
+__all__ = ["Calls", "call_tasks", "order_call_tasks"]
 
 _PARTS = 16
 """Parts for each worker: the last of them leave the others idle for a short time only."""
@@ -40,7 +43,7 @@ def call_tasks(shards: Shards, sizes: Sequence[int], workers: int) -> list[Task]
     """Return a source as parts in which functions are called: some for each worker, as far as the shards can be cut."""
     step, pieces = max(sum(sizes) // (workers * _PARTS), 1), list[Piece]()
     can_cut = may_be_cut(shards)
-    with shards.reporting_to(Counter()):  # the tasks report
+    with shards.reporting_to(Counter()):  # the tasks of the job report
         for number, size in enumerate(sizes):
             spans = spans_of(shards, number, step) if can_cut and size > 2 * step else []
             pieces += [Piece(number, span.size_bytes, span) for span in spans] or [Piece(number, size)]
@@ -51,6 +54,15 @@ def call_tasks(shards: Shards, sizes: Sequence[int], workers: int) -> list[Task]
             tasks.append(piece_task(len(tasks), pieces[first:stop], ONE_SHARD))
             first, total = stop, 0
     return tasks
+
+
+def order_call_tasks(spooled_order: SpooledOrder, workers: int) -> list[Task]:
+    """Return the same of samples in a new order."""
+    step = int(spooled_order.sizes.sum()) // (workers * _PARTS)
+    return [
+        Task(number, first, stop, size, ONE_SHARD)
+        for number, (first, stop, size) in enumerate(spooled_order.bounds(max(step, 1)))
+    ]
 
 
 class Calls:
@@ -78,10 +90,12 @@ class Calls:
         spools = spool.of_steps(spec.steps, first_step)
         self._places = [first_step + place for place, each in enumerate(spools) if each is not None]
         self._spools = [each for each in spools if each is not None]
-        self._converter = Converter(
-            shards, spec, spooled_order, on_batch=lambda: self._report(self._converter.tally), sizes=sizes,
-            spools=spools, first_samples=first_samples,
-        )  # fmt: skip
+        self._unused = Counter[str]()  # the tasks report the same
+        with shards.reporting_to(self._unused):
+            self._converter = Converter(
+                shards, spec, spooled_order, on_batch=lambda: self._report(self._converter.tally), sizes=sizes,
+                spools=spools, first_samples=first_samples,
+            )  # fmt: skip
 
     def run(self, tasks: Sequence[Task], pool: LazyPool) -> None:
         """Call the functions in parts. The first ones are called here; if they are slow, workers do the rest.
@@ -102,8 +116,9 @@ class Calls:
             if time.monotonic() - began > _LOOK_S:
                 return
             task = left.popleft()
-            for _ in self._converter.rows(range(task.first, task.stop), task.spans):
-                pass  # the functions are called
+            with self._shards.reporting_to(self._unused):
+                for _ in self._converter.rows(range(task.first, task.stop), task.spans):
+                    pass  # the functions are called
             done, left_bytes = done + task.source_bytes, left_bytes - task.source_bytes
 
     def _by(self, pool: LazyPool, tasks: Sequence[Task]) -> None:

@@ -24,7 +24,7 @@ from lading._core.dataset.transform.function_spool import FunctionSpool
 from lading._core.features.items import KEY
 from lading._core.formats.registry import get_format
 from lading._core.interleaved.tar_writer import Roles
-from lading._core.jobs.convert.call_ahead import Calls, call_tasks
+from lading._core.jobs.convert.call_ahead import Calls, call_tasks, order_call_tasks
 from lading._core.jobs.convert.converter import Converter
 from lading._core.jobs.convert.job import Job
 from lading._core.jobs.convert.job_plan import JobPlan
@@ -126,22 +126,21 @@ def make_schedule(opened: OpenJob, spool: FunctionSpool) -> Schedule:
             most = len(pieces) if count > 1 else len(calls)
             staging, pool = start_workers(opened, sizes, most, staging, early=count > 1)
         spec = settled(job, shards, spool)
-        if calls:
-            with ExitStack() as held:
-                on_progress = job.in_phase("calling functions")
-                Calls(shards, spec, sizes, spool, on_progress=on_progress).run(
-                    calls, pool or _lazy_pool(opened, held, _workers(job.write), spool.lock)
-                )
+        _call(opened, calls, spec, sizes, spool, pool)
         tasks = _numbered(planned_tasks(shards, spec, sizes, pieces, spool, alone=alone), shards, spec, None)
+        if len(tasks) == 1 and not job.write.sharing.is_elsewhere:
+            pool = None  # the workers were there to call functions
         return Schedule(spec, tasks, sizes, staging, pool, apart=apart, spool=spool)
     if job.columns is not None:
         job = replace(job.with_steps((*job.steps, Select(job.columns))), columns=None)
     whole = settled(job, shards, spool)
+    _call_before_order(opened, whole, sizes, spool)
     write_ledger = None if ledger is None else lambda lines: ledger.write([lines])
     chosen = ChosenSamples(shards, before, write_ledger=write_ledger, spool=spool)
     spec, spooled_order, source_shards, samples_read = _spooled_order(
-        whole, chosen, shards, opened.held, to_file=apart and job.write.shares
+        whole, chosen, shards, opened.held, to_file=job.write.shares and (apart or job.may_call_ahead)
     )  # fmt: skip
+    _call_in_order(opened, spec, sizes, spool, spooled_order, len(whole.steps) - len(spec.steps))
     tasks = _numbered(
         _spooled_tasks(shards, whole, spec, spooled_order, spool, alone=alone), shards, spec, spooled_order
     )
@@ -151,6 +150,46 @@ def make_schedule(opened: OpenJob, spool: FunctionSpool) -> Schedule:
     return Schedule(
         spec, tasks, sizes, staging, pool, spooled_order, chosen, source_shards, samples_read, apart, spool
     )  # fmt: skip
+
+
+def _call(
+    opened: OpenJob, tasks: Sequence[Task], spec: JobPlan, sizes: Sequence[int], spool: FunctionSpool,
+    pool: LazyPool | None = None, **place: Any,
+) -> None:  # fmt: skip
+    """Call functions in parts of a source, which has a `place` as `Calls` takes it, by the workers of the job.
+
+    Without workers, others are there for the calls alone.
+    """
+    if not tasks:
+        return
+    with ExitStack() as held:
+        on_progress = opened.job.in_phase("calling functions")
+        Calls(opened.shards, spec, sizes, spool, on_progress=on_progress, **place).run(
+            tasks, pool or _lazy_pool(opened, held, _workers(opened.write), spool.lock)
+        )
+
+
+def _call_before_order(opened: OpenJob, whole: JobPlan, sizes: Sequence[int], spool: FunctionSpool) -> None:
+    """Call the functions before the first step that needs all samples, which one process reads."""
+    shards = opened.shards
+    first = next(i for i, step in enumerate(whole.steps) if step.needs_all)
+    spec = replace(whole, steps=whole.steps[:first])
+    if any(step.is_spooled for step in spec.steps) and _calls_ahead(opened, spool, 1):
+        begins = [0, *shards.sample_ends().tolist()][:-1]
+        _call(opened, call_tasks(shards, sizes, _workers(opened.write)), spec, sizes, spool, first_samples=begins)
+
+
+def _call_in_order(
+    opened: OpenJob, spec: JobPlan, sizes: Sequence[int], spool: FunctionSpool, spooled_order: SpooledOrder,
+    first_step: int,
+) -> None:  # fmt: skip
+    """Call the functions behind the last step that needs all samples, if the tasks will be few."""
+    write, total = opened.write, int(spooled_order.sizes.sum())
+    alone = opened.to.is_file or _is_undivided(write) or total < ALONE_BYTES
+    count = 1 if alone else total // (_shard_size(write) or SHARD_BYTES)
+    if any(step.is_spooled for step in spec.steps) and _calls_ahead(opened, spool, count):
+        tasks = order_call_tasks(spooled_order, _workers(write))
+        _call(opened, tasks, spec, sizes, spool, first_step=first_step, spooled_order=spooled_order)
 
 
 def are_few(tasks: int, workers: int) -> bool:
