@@ -19,7 +19,7 @@ import lading
 from in_process import InProcess, by_tasks
 from lading._core.jobs.convert import call_ahead
 from lading._core.jobs.engine import progress
-from lading.errors import FunctionError
+from lading.errors import DestinationExists, FunctionError
 from several_tasks import contents
 
 COUNT, CALLS, FAILS, KILLS = 24, "LADING_TEST_CALLS", "LADING_TEST_FAILS", "LADING_TEST_KILLS"
@@ -219,3 +219,16 @@ def test_killed_processes_go_on_with_the_other_samples(tmp_path: Path, at: int) 
         del files["_lading/job.json"]
     assert found[0] == found[1]
     assert not [name for name in os.listdir(tmp_path) if ".lading-" in name]
+
+
+def test_a_job_that_has_ended_is_not_begun_again(tmp_path: Path) -> None:
+    source, out = lading.open(write_source(tmp_path / "in")).map(made), tmp_path / "out"
+    source.write(out, format="parquet", **by_tasks(2))
+    before, _ = contents(out), calls()
+    assert source.write(out, format="parquet", resume=True, **by_tasks(2)).done_before
+    assert set(calls()) == {"000"}  # tells the types
+    assert not [name for name in os.listdir(tmp_path) if ".lading-" in name]
+    with pytest.raises(DestinationExists):  # another job
+        source.map(made).write(out, format="parquet", resume=True, **by_tasks(2))
+    assert set(calls()) == {"000"}
+    assert contents(out) == before

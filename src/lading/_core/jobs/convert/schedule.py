@@ -45,6 +45,7 @@ from lading._core.jobs.convert.trial import tried_rates, tried_ratio
 from lading._core.jobs.engine.executors import ExecutorPool, open_executor, worker_programs
 from lading._core.jobs.engine.loop import LazyPool
 from lading._core.jobs.engine.threads import threads_each
+from lading._core.jobs.journal.begin import done_before
 from lading._core.manifest.commit import Staging
 from lading._core.manifest.values import lookup
 from lading._core.pipeline.cutting import ONE_SHARD, Cut
@@ -204,6 +205,8 @@ def _calls_ahead(opened: OpenJob, spool: FunctionSpool, tasks: int) -> bool:
         return False
     if opened.rank is not None and (tasks > 1 or opened.rank[0] > 0):
         return False  # ranks share the tasks: the first one does the only task
+    if write.resume and opened.to.whole is None and done_before(*opened.to.place, None) is not None:
+        return False  # the job has ended, or is refused as another one
     return spool.lasts or not write.sharing.is_elsewhere  # other machines do not see a temporary folder
 
 
