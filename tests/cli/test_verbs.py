@@ -23,7 +23,9 @@ from rich.console import Console
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
+import lading
 from cost import costs_at_most
+from counted_files import CountedFiles
 from golden_cases import Golden
 from lading._core.cli.main import app
 from lading._core.cli.other_words import OTHER_VERBS
@@ -499,6 +501,15 @@ def test_numbers_that_json_lacks_are_strings(place: Path) -> None:
 
 
 # convert
+
+
+def test_convert_lists_its_source_once(place: Path) -> None:
+    CountedFiles.begin()
+    lading.convert(f"counted://{place}/docs", "in_python", format="parquet")
+    expected = CountedFiles.listings
+    CountedFiles.begin()
+    run("convert", f"counted://{place}/docs", "typed", "--to", "parquet")
+    assert CountedFiles.listings == expected
 
 
 def test_convert_writes_what_pyarrow_reads(place: Path) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from lading._core.api.dataset import Dataset
     from lading._core.cli.steps import TypedSteps
+    from lading._core.dataset.query import Query
     from lading._core.jobs.convert.summary import ConvertSummary
 
 __all__ = ["convert", "converted"]
@@ -82,7 +83,7 @@ def convert(
                     open_chosen(sources, reading(), steps, on_error=write["on_error"], splits=True)
                 )
                 shares, by = splits.get("split_into", {}), splits.get("split_by")
-                chosen: Dataset | dict[str, Dataset] = dataset.split(shares, seed=steps.seed or 0, by=by)
+                chosen: Query | Dataset | dict[str, Dataset] = dataset.split(shares, seed=steps.seed or 0, by=by)
             else:
                 chosen = _chosen(sources, reading(), steps, held, destination, write)
             done = job.convert(chosen, destination, on_progress=report, **write)
@@ -98,12 +99,15 @@ def _chosen(
     held: ExitStack,
     destination: str,
     write: Mapping[str, Any],
-) -> Dataset | dict[str, Dataset]:
+) -> Query | Dataset | dict[str, Dataset]:
     """Open sources with the steps asked for; of a source with several splits each, with the same steps."""
+    from lading._core.dataset.query import Query
     from lading._core.jobs.convert.splits import places_of_splits
     from lading._core.storage.stores import Stores
 
     policy = write["on_error"]
+    if len(sources) == 1 and not steps.steps and steps.seed is None:
+        return Query.of(sources[0], **reading)  # the job lists the source, and splits: once
     try:
         return held.enter_context(open_chosen(sources, reading, steps, on_error=policy))
     except SeveralSplits as error:
