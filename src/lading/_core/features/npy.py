@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ast
 import math
-from typing import Any
+from functools import lru_cache
+from threading import Lock
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,7 @@ __all__ = ["filled", "npy_array", "npy_layout"]
 
 _NPY_HEADER = 10_000
 """Longest header that is parsed, as in numpy (`max_header_size`)."""
+_PARSING: Final = Lock()
 
 
 def filled(kind: np.dtype[Any], shape: tuple[int, ...], data: memoryview, *, fortran: bool = False) -> NDArray[Any]:
@@ -54,14 +57,23 @@ def npy_layout(data: memoryview) -> tuple[int, np.dtype[Any], tuple[int, ...], b
     if bytes(data[:6]) != b"\x93NUMPY" or length > _NPY_HEADER or start + length > len(data):
         raise DataError("not an .npy file", found=repr(bytes(data[:16])))
     try:
-        header = ast.literal_eval(bytes(data[start : start + length]).decode(encoding).strip())
-        kind = np.lib.format.descr_to_dtype(header["descr"])
-        shape, fortran = _npy_shape(header["shape"]), bool(header["fortran_order"])
+        kind, shape, fortran = _npy_header(bytes(data[start : start + length]).decode(encoding))
     except (ValueError, SyntaxError, TypeError, KeyError, IndexError, RecursionError, MemoryError):
         raise DataError("an .npy file with a broken header", found=repr(bytes(data[start : start + 80]))) from None
     if kind.hasobject:
         raise DataError("an .npy file that holds pickled objects", advice="lading does not unpickle; convert it first.")
     return start + length, kind, shape, fortran
+
+
+@lru_cache(maxsize=128)
+def _npy_header(text: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    """Return the type, the shape and the order that a header says.
+
+    Python 3.11 counts the depth of what `ast` parses for all threads together. Two at once raise SystemError.
+    """
+    with _PARSING:
+        header = ast.literal_eval(text.strip())
+    return np.lib.format.descr_to_dtype(header["descr"]), _npy_shape(header["shape"]), bool(header["fortran_order"])
 
 
 def _npy_shape(spec: Any) -> tuple[int, ...]:
