@@ -293,6 +293,9 @@ def test_a_field_of_another_kind_in_every_sample(sources: dict[str, Path], tmp_p
         lading.convert(sources["tar"], tmp_path / "out", format="parquet", where="json.lang > 5")
     with pytest.raises(UsageError, match="no sample has a number in this field"):
         list(lading.open(sources["tar"]).where("json.lang > 5"))
+    with pytest.raises(UsageError) as caught:
+        list(lading.open(sources["tar"]).where("contains(json.tags, 'x')"))
+    assert caught.value.advice == "It is a list: 'x' in json.tags."
 
 
 def test_json_lines_and_texts_that_hold_json(tmp_path: Path) -> None:
