@@ -918,6 +918,7 @@ def test_help_shows_the_options_of_a_verb_alone_first_and_those_of_all_verbs_las
         (["filter", "in", "out", "n > 1", "--to", "mds"], "lading convert in out --to mds --where 'n > 1'"),
         (["sample", "in", "10%", "out"], "lading convert in out --sample 10%"),
         (["map", "s3://b/in", "out", "f.py:add"], "lading convert s3://b/in out --map f.py:add"),
+        (["sort", "in", "out", "json.score"], "lading convert in out --sort json.score"),
         (["split"], "lading convert SRC DST --split-into train=0.9,val=0.1"),
         (["shuffle", "--help"], "lading convert --help"),
         (["ls", "in", "--json"], "lading info in --json"),

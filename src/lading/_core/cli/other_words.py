@@ -31,6 +31,8 @@ _VALUES = {
     "--map": re.compile(r":\w+$"), "--rename": re.compile("^[^/]+=[^/]+$"), "--cast": re.compile("^[^/]+=[^/]+$"),
 }  # fmt: skip
 """Values of options that are told from names of files."""
+_THIRD = ("--columns", "--dedup", "--drop-columns", "--flatten", "--sort")
+"""Options whose values are names of fields: the third word is one, behind source and destination."""
 OTHER_VERBS = {**dict.fromkeys(_CONVERT, "convert"), **_SAME}
 """For each word that people try, the verb that is meant."""
 OTHER_OPTIONS = {
@@ -63,7 +65,10 @@ def other_verb(words: Sequence[str]) -> UsageError:
 
 def _value(flag: str, words: Sequence[str]) -> str | None:
     """Return the word that is the value of an option and no place, as in `lading limit SRC DST 100`."""
-    before = takewhile(lambda word: not word.startswith("-"), words)
+    before = [*takewhile(lambda word: not word.startswith("-"), words)]
+    more = before[2:]
+    if flag in _THIRD and len(more) == 1:
+        return more[0]
     return next((word for word in before if flag in _VALUES and _VALUES[flag].search(word)), None)
 
 
