@@ -121,7 +121,8 @@ def test_what_is_whole_of_a_damaged_shard_is_saved(source: Path, tmp_path: Path)
     _lading("salvage", damaged, tmp_path / "saved", status=1)
     (made,) = (tmp_path / "saved").glob("*.tar")
     with tarfile.open(made) as saved:
-        assert saved.getnames() == [f"0000{number}.{end}" for number in range(3) for end in ("bin", "cls")]
+        # The third is next to the damage: it may lack members.
+        assert saved.getnames() == [f"0000{number}.{end}" for number in range(2) for end in ("bin", "cls")]
 
 
 def test_a_loader_resumes(source: Path, tmp_path: Path, log: Path) -> None:
@@ -137,8 +138,9 @@ def test_a_cache_replaces_an_older_one(tmp_path: Path) -> None:
     assert _run(tmp_path / "caches.py", tmp_path / "cache").split() == ["20"]
 
 
-def test_the_types_of_macos_hold_for_all_modules() -> None:
+def test_the_types_of_macos_hold_for_all_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """mypy knows which names of `os`, `errno` and others a system has."""
+    monkeypatch.delenv("PYTHONPATH")  # mypy itself is compiled for this system
     command = [sys.executable, "-m", "mypy", "--platform", "darwin", "--cache-dir", os.devnull]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
