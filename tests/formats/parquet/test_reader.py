@@ -401,7 +401,8 @@ def test_counts_of_rows_that_differ(place: str, count: int, tmp_path: Path) -> N
         with pytest.raises(CorruptShard):
             _open(path.read_bytes()).read()
         return
-    expected = pq.read_table(path)
+    # Batches: whole tables of pyarrow 25 and older have the rows of the pages, those of 26 the rows of the row group.
+    expected = pa.Table.from_batches(pq.ParquetFile(path).iter_batches(), table.schema)
     reader = _open(path.read_bytes())
     assert reader.num_rows() == len(expected)
     assert [row for batch in reader.batches(Scan(max_rows=4, max_bytes=_MB)) for row in batch.to_pylist()] == (
