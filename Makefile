@@ -2,7 +2,7 @@
 # make test   lint, types, docs and tests; what continuous integration runs: six minutes
 # make soak   all tests and all cases of them, every reader with 10,000 damaged files a format (FUZZ=100000 for more,
 #             SEED=2 for others), the laws with many examples: some hours
-# make oldest tests of what depends on pyarrow, with the oldest versions of tests/oldest.txt
+# make oldest tests of what depends on other packages, with the oldest versions (tests/oldest.txt); `make soak` runs it
 # make lint   only the linter, the formatter's check and the types
 # make docs   the site of the documentation, in build/site
 # make bench  speed beside the peers' and the machine's limit (FULL=1 for the large corpora, CASES='read*', REPS=5)
@@ -42,11 +42,11 @@ test:
 collected: $(VENV)/.peers
 	$(BIN)/python -m pytest --collect-only --quiet > /dev/null
 
-soak: $(VENV)/.peers $(VENV)/.servers $(VENV)/.xenna
+soak: oldest $(VENV)/.peers $(VENV)/.servers $(VENV)/.xenna
 	LADING_FUZZ=$(FUZZ) LADING_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -n 2 --dist loadscope
 
 oldest: $(VENV)/.oldest
-	$(VENV)/oldest/bin/python -m pytest -p older_pyarrow -n 2 --dist loadscope tests/arrow tests/caches tests/formats/parquet
+	$(VENV)/oldest/bin/python -m pytest -p oldest_versions -n 2 --dist loadscope $(addprefix tests/,arrow caches content formats)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

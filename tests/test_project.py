@@ -200,6 +200,8 @@ def test_the_site_is_searched_from_disk_without_the_network() -> None:
 
 def test_the_oldest_versions_that_are_tested_are_the_bounds() -> None:
     lines = (_ROOT / "tests" / "oldest.txt").read_text().splitlines()
-    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
-    bounds = dict(each.split(">=") for each in _PROJECT["dependencies"] if each.partition(">=")[0] in pinned)
-    assert {name: f"{bound}.0.0"[: len(pinned[name])] for name, bound in bounds.items()} == pinned
+    pinned = dict(line.split("==") for line in lines if "==" in line)
+    bounds = dict(each.partition(";")[0].split(">=") for each in _PROJECT["dependencies"])
+    assert {name: f"{bound}.0.0"[: len(pinned[name])] for name, bound in bounds.items()} == {
+        name: pinned[name] for name in bounds
+    }

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image as Pillow
 
 import lading
+from lading._core.arrow.older import numpy_type
 from lading._core.features.types import Encoded, Feature, with_feature
 from lading._core.train.columns import ColumnMaker, Recipe
 from lading.errors import DataError, UsageError
@@ -45,7 +46,7 @@ def _png(size: tuple[int, int], colour: tuple[int, int, int] = (9, 8, 7)) -> byt
     "kind", [pa.int8(), pa.uint16(), pa.int64(), pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.bool_()]
 )
 def test_numbers_are_an_array_of_their_type_with_nulls_or_without(kind: pa.DataType) -> None:
-    dtype = np.dtype(kind.to_pandas_dtype())
+    dtype = numpy_type(kind)
     whole = _column([1, 0, 1], pa.int8())["x"].cast(kind)
     for column in (whole, whole.slice(1)):
         found, failed = _made(pa.table({"x": column}))

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import lading
 from arrow_files import arrow_bytes
+from lading._core.arrow.older import numpy_type
 from lading._core.formats.arrow import blocks, reader, rows
 from lading._core.formats.arrow.format import FORMAT
 from lading._core.formats.base import ShardFile
@@ -63,7 +64,7 @@ def _values(kind: pa.DataType, random: np.random.Generator, count: int) -> list[
     if pa.types.is_boolean(kind):
         return (random.random(count) < 0.5).tolist()  # type: ignore[no-any-return]  # numpy's lists are Any
     if pa.types.is_floating(kind):
-        return random.random(count).astype(kind.to_pandas_dtype()).tolist()  # type: ignore[no-any-return]  # see above
+        return random.random(count).astype(numpy_type(kind)).tolist()  # type: ignore[no-any-return]  # see above
     if pa.types.is_integer(kind):
         return random.integers(0, 100, count).tolist()  # type: ignore[no-any-return]  # see above
     texts = ["é" * int(size) for size in random.integers(0, 40, count)]

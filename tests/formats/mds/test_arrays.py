@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lading
+from lading._core.arrow.older import numpy_type
 from lading._core.features.types import Array, feature_of, with_feature
 from lading._core.formats.mds.format import FORMAT
 from lading._core.storage.memory import MemoryStore
@@ -154,7 +155,7 @@ def test_lists_of_numbers_are_arrays_where_that_is_asked_for(kind: pa.DataType, 
     column = pa.array([[9, 9], [1, 2], None, [3, 4]], kind)[1:]
     _write(tmp_path / "new", pa.table({"x": column}), {"x": "ndarray"}, nulls="mask")
     with lading.open(tmp_path / "new" / "index.json") as dataset:
-        assert _is_equal(dataset[0]["x"], np.array([1, 2], kind.value_type.to_pandas_dtype()))
+        assert _is_equal(dataset[0]["x"], np.array([1, 2], numpy_type(kind.value_type)))
     with lading.open(tmp_path / "new") as dataset:
         assert dataset.schema.field("x").type == kind
         assert dataset.take([0, 1, 2])["x"].to_pylist() == column.to_pylist()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
 from lading._core.arrow.views import is_view
 
-__all__ = ["count_rows", "data_bytes"]
+__all__ = ["count_rows", "data_bytes", "numpy_type"]
 
 _VIEW_BYTES = 16
 
@@ -25,6 +27,12 @@ def data_bytes(rows: pa.RecordBatch) -> int:
         return int(rows.nbytes)
     except pa.ArrowTypeError:  # of views
         return sum(map(_column_bytes, rows.columns))
+
+
+def numpy_type(kind: pa.DataType) -> np.dtype[Any]:
+    """Return the numpy type of numbers or bools; `to_pandas_dtype` imports pandas, which may be missing."""
+    dtype: np.dtype[Any] = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
+    return dtype
 
 
 def _column_bytes(column: pa.Array) -> int:

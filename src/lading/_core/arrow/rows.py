@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lading._core.arrow import json_text
 from lading._core.arrow.align import align_table, refuse_bare
+from lading._core.arrow.older import numpy_type
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.types import array_of_values
 from lading._core.arrow.views import LIST_TYPES, is_bytes, is_text, over
@@ -325,7 +326,7 @@ def _items_dtype(kind: pa.DataType) -> np.dtype[Any] | None:
     while isinstance(kind, LIST_TYPES):
         kind = kind.value_type
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    return np.dtype(kind.to_pandas_dtype()) if is_number else None
+    return numpy_type(kind) if is_number else None
 
 
 def _array_items(layout: _Layout, stored: np.dtype[Any] | None, value: Any) -> Any:

@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 
 from lading._core.arrow import json_text
 from lading._core.arrow.byte_ranges import ByteRanges, bitmap
+from lading._core.arrow.older import numpy_type
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import (
     byte_lengths,
@@ -336,7 +337,7 @@ def _of_scalar(column: pa.Array) -> pa.Array:
 def _numbers(column: pa.Array) -> NDArray[Any]:
     """Return a primitive column as numpy; null rows hold arbitrary values."""
     buffer, width = column.buffers()[1], column.type.bit_width // 8
-    kind = np.dtype(f"<i{width}" if pa.types.is_temporal(column.type) else column.type.to_pandas_dtype())
+    kind = np.dtype(f"<i{width}") if pa.types.is_temporal(column.type) else numpy_type(column.type)
     if not len(column):
         return np.zeros(0, kind)
     return np.frombuffer(buffer, kind, len(column), column.offset * width)

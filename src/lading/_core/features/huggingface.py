@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from lading._core.arrow import json_text
 from lading._core.arrow.byte_ranges import bitmap
 from lading._core.arrow.casts import cast, decoded, rebuilt
+from lading._core.arrow.older import numpy_type
 from lading._core.arrow.types import arrow_type
 from lading._core.arrow.views import byte_lengths, child_fields, is_bytes, is_text, present, slices, with_child_fields
 from lading._core.features.casts import text_of_bytes
@@ -735,7 +736,7 @@ def _as_arrays(column: pa.Array, kind: pa.DataType) -> pa.Array:
         item, shape = ITEM_TYPES[kind.dtype], kind.shape
     else:
         item, shape = kind.value_type, (kind.list_size if pa.types.is_fixed_size_list(kind) else None,)
-    dtype = np.dtype(item.to_pandas_dtype()).newbyteorder("<")
+    dtype = numpy_type(item).newbyteorder("<")
     block, sizes, there = math.prod(extent or 1 for extent in shape[1:]), byte_lengths(column), present(column)
     if shape[0] is None:
         wrong = sizes % (block * dtype.itemsize) != 0

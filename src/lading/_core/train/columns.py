@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading._core.arrow import json_text
+from lading._core.arrow.older import numpy_type
 from lading._core.arrow.types import uncut_getter, uncut_values
 from lading._core.arrow.views import LIST_TYPES, is_bytes, is_text, present, total_bytes, without_runs
 from lading._core.features.items import KEY
@@ -407,7 +408,7 @@ def _array_reader(feature: Feature, kind: pa.DataType) -> _ArrayReader | None:
             return _numbers
         dtype = feature.to_arrow_type() if feature.is_value and is_bytes(kind) else pa.int64()
         if is_bytes(kind) and (pa.types.is_integer(dtype) or pa.types.is_floating(dtype)):
-            return partial(_parsed_numbers, feature=feature, dtype=np.dtype(dtype.to_pandas_dtype()))
+            return partial(_parsed_numbers, feature=feature, dtype=numpy_type(dtype))
     shape = _array_of(feature)
     if shape is not None:
         return partial(_stacked, feature=feature, dtype=shape[0], shape=shape[1])
@@ -445,7 +446,7 @@ def _scalars(column: pa.Array, _: Failed) -> Any:
     """Numbers and bools for samples: an array; with nulls a list of numbers as `samples_of` gives them."""
     if not column.null_count:
         return np.array(column.to_numpy(zero_copy_only=False))
-    dtype = np.dtype(column.type.to_pandas_dtype())
+    dtype = numpy_type(column.type)
     values: list[Any] = column.to_pylist()
     return values if dtype.name in PYTHON_TYPES else [None if each is None else dtype.type(each) for each in values]
 

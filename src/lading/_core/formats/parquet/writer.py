@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from lading._core.arrow import views
 from lading._core.arrow.byte_ranges import bitmap
 from lading._core.arrow.casts import cast, without_null_values
+from lading._core.arrow.older import numpy_type
 from lading._core.features.huggingface import huggingface_batch
 from lading._core.features.natural import is_media
 from lading._core.formats.base import ShardFacts, ShardWriter
@@ -398,7 +399,7 @@ def _refuse_long_times(column: pa.Array) -> None:
                 raise
     elif _counts_seconds(column.type):
         width = pa.int32() if column.type == pa.time32("s") else pa.int64()
-        most = np.iinfo(width.to_pandas_dtype()).max // 1000
+        most = np.iinfo(numpy_type(width)).max // 1000
         seconds = column.view(width).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
         wrong = np.flatnonzero((seconds > most) | (seconds < -most))
         if len(wrong):

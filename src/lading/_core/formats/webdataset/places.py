@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from lading._core.arrow import json_text
 from lading._core.arrow.byte_ranges import ByteRanges
+from lading._core.arrow.older import numpy_type
 from lading._core.arrow.references import unpack
 from lading._core.arrow.types import uncut_values
 from lading._core.arrow.views import is_text
@@ -217,7 +218,7 @@ def _text(data: bytes) -> str:
 
 
 def _whole_number(kind: pa.DataType) -> Parse:
-    info = np.iinfo(kind.to_pandas_dtype())
+    info = np.iinfo(numpy_type(kind))
     least, most = int(info.min), int(info.max)
 
     def parse(data: bytes) -> int:

@@ -33,6 +33,7 @@ from lading._core.arrow import json_text
 from lading._core.arrow.byte_ranges import bitmap
 from lading._core.arrow.casts import decoded, decoded_type, first_refused
 from lading._core.arrow.json_columns import is_nested_json
+from lading._core.arrow.older import numpy_type
 from lading._core.arrow.references import Refs, is_ref, make_refs, unpack
 from lading._core.arrow.views import (
     byte_lengths,
@@ -231,7 +232,7 @@ def _npy_encoder(field: pa.Field) -> Encoder:
 
 def _tensor_head(kind: pa.FixedShapeTensorType) -> tuple[bytes, np.dtype[Any], int]:
     """Return the `.npy` header of such an array, the type of its values, and their length."""
-    dtype = np.dtype(kind.value_type.to_pandas_dtype()).newbyteorder("<")
+    dtype = numpy_type(kind.value_type).newbyteorder("<")
     return npy_header(dtype, tuple(kind.shape)), dtype, math.prod(kind.shape) * dtype.itemsize
 
 
