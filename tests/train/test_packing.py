@@ -436,3 +436,110 @@ def test_two_columns_of_texts_get_one_name_by_advice(texts: Path, tmp_path: Path
     both = lading.mix({"a": (lading.open(texts / "webdataset"), 1), "b": (lading.open(tmp_path / "d"), 1)})
     with pytest.raises(UsageError, match=r"several columns of texts.*ds.rename\(\{'txt': 'text'\}\)"):
         [*lading.pack(lading.loader(both, 2), 16, tokenizer=_tokens)]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents with tokens, a number and bytes beside them."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for name in ("parquet", "webdataset", "jsonl"):
+        with lading.writer(folder / name, format=name, rows_per_shard=7) as writer:
+            for i, ids in enumerate(_DOCUMENTS):
+                kept = {"bin": f"bytes {i}".encode()} if name != "jsonl" else {"label": i}
+                writer.write({"__key__": f"{i:03}", "txt": _words(ids), **kept})
+    return folder
+
+
+def _rows(batch: dict[str, Any], kept: str) -> list[Any]:
+    """The sequences of a batch with what is kept of their documents."""
+    values = [[getattr(each, "tolist", lambda each=each: each)() for each in row] for row in batch[kept]]
+    return [*zip(batch["input_ids"].tolist(), values, batch["__key__"], strict=True)]
+
+
+@given(data=st.data())
+@pytest.mark.cases(6)
+def test_kept_columns_are_read_by_the_rank_that_gives_the_sequence(pictures: Path, data: st.DataObject) -> None:
+    """They are those of one rank, wherever training stops, and no rank decodes those of others."""
+    name = data.draw(st.sampled_from(["parquet", "webdataset", "jsonl"]))
+    kept, decoded = "label" if name == "jsonl" else "bin", list[bytes]()
+    shuffle = data.draw(st.sampled_from([False, "global", "block"]))
+
+    def decode(value: bytes) -> bytes:
+        decoded.append(value)
+        return value
+
+    def packers(world: int) -> list[Packer]:
+        step, batch = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 3))
+        collate = data.draw(st.sampled_from(["numpy", "list"]))
+        loaders = [
+            lading.loader(pictures / name, step, shuffle=shuffle, seed=3, rank=rank, world_size=world, collate=collate,
+                          decode={} if kept == "label" else {kept: decode})
+            for rank in range(world)
+        ]  # fmt: skip
+        return [
+            lading.pack(each, 41, tokenizer=_tokens, end=_END, method="best-fit", batch_size=batch, window=3,
+                        keep=[kept, "__key__"])
+            for each in loaders
+        ]  # fmt: skip
+
+    def given_by(packers: list[Any], steps: int | None = None) -> list[Any]:
+        found: list[Any] = []
+        for batches in islice(zip(*packers, strict=True), steps):
+            again = [batch.get(PADDING, [False] * len(batch["input_ids"])) for batch in batches]
+            rows = [[*zip(_rows(b, kept), marks, strict=True)] for b, marks in zip(batches, again, strict=True)]
+            found += [each[0] for row in zip_longest(*rows) for each in row if each is not None and not each[1]]
+        return found
+
+    whole = given_by(packers(1))
+    decoded.clear()
+    first, second = packers(data.draw(st.integers(2, 4))), packers(data.draw(st.integers(1, 4)))
+    loops: list[Any] = [iter(each) for each in first]
+    before = given_by(loops, data.draw(st.integers(1, 3)))
+    states = {json.dumps(each.state_dict()) for each in first}
+    if len(before) < len(whole):
+        [state] = states
+        for each in second:
+            each.load_state_dict(json.loads(state))
+        before += given_by(second)
+    assert before == whole
+    decoded.clear()
+    ranks = packers(3)
+    numbers = []
+    for each in ranks:
+        decoded.clear()
+        mine = {row[2][i]: row[1][i] for batch in each for row in _rows(batch, kept) for i in range(len(row[2]))}
+        assert {*decoded} == ({*mine.values()} if kept == "bin" else set())
+        numbers.append(len(mine))
+    assert _COUNT <= sum(numbers) < 2 * _COUNT
+
+
+def test_functions_and_skips_take_whole_samples(pictures: Path) -> None:
+    """Their result is that of one rank as well."""
+
+    def sequences(world: int, rank: int, **options: Any) -> list[Any]:
+        loader = lading.loader(pictures / "parquet", 5, rank=rank, world_size=world, last="drop", **options)
+        packed = lading.pack(loader, 41, tokenizer=_tokens, method="best-fit", batch_size=1, keep=["bin", "__key__"])
+        return [row for batch in packed for row in _rows(batch, "bin")]
+
+    plain = sequences(1, 0)
+    assert len(plain) > 2
+    for options in ({"transform": lambda sample: sample}, {"on_error": "skip"}, {"columns": ["txt", "bin", "__key__"]}):
+        assert sequences(1, 0, **options) == plain
+        assert sequences(2, 1, **options) == plain[1 : len(plain) // 2 * 2 : 2]
+
+
+def test_columns_that_are_not_kept_are_not_decoded(pictures: Path) -> None:
+    loader = lading.loader(pictures / "webdataset", 5, decode={"bin": lambda _: 1 / 0})
+    assert _flat([*lading.pack(loader, 41, tokenizer=_tokens)])
+    with pytest.raises(FunctionError, match="ZeroDivisionError"):
+        [*lading.pack(loader, 41, tokenizer=_tokens, method="best-fit", keep=["bin"])]
+
+
+def test_a_loader_lists_what_was_skipped_while_packing(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "d", format="parquet") as writer:
+        for i in range(9):
+            writer.write({"__key__": f"k{i}", "txt": f"{i}", "jpg": b"no image"} if i == 4 else
+                         {"__key__": f"k{i}", "txt": f"{i}", "jpg": None})  # fmt: skip
+    loader = lading.loader(tmp_path / "d", 3, on_error="skip", rank=1, world_size=2)
+    [*lading.pack(loader, 4, tokenizer=_tokens)]
+    assert [each.key for each in loader.skipped] == ["k4"]

@@ -13,6 +13,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lading._core.arguments import public
 from lading._core.dataset.opened import OpenDataset, opened
@@ -262,9 +263,10 @@ class Loader:
         self._loop: Generator[Any] | None = None
         self._processes = Processes(reading.workers) if reading.workers else None
         self._ledger = SkippedLedger(reading.max_skipped)
-        skips = recipe.missing.values() if isinstance(recipe.missing, Mapping) else (recipe.missing,)
-        skips_missing = any(isinstance(choice, str) and choice == "skip" for choice in skips)
-        refuse_wrong_max_skipped(reading.max_skipped, skips=skips_missing or reading.on_error == "skip")
+        choices = recipe.missing.values() if isinstance(recipe.missing, Mapping) else (recipe.missing,)
+        skips_missing = any(isinstance(choice, str) and choice == "skip" for choice in choices)
+        self._skips = skips_missing or reading.on_error == "skip"
+        refuse_wrong_max_skipped(reading.max_skipped, skips=self._skips)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loop": None, "_resumed": True}
@@ -304,15 +306,38 @@ class Loader:
         """What this rank reads of an epoch."""
         return self._share
 
-    def alone(self) -> Loader:
-        """A loader of the same samples, from where this one stands, that reads those of all ranks."""
-        if self._share.world_size == 1:
-            return self
-        share = replace(self._share, rank=0, world_size=1)
-        found = Loader(self._feed, share.batch_size, share.last, (0, 1), self._recipe, self._reading)
+    @property
+    def separate_columns(self) -> Sequence[str]:
+        """Columns each of which can be read without the others; none where functions or `skip` need whole samples."""
+        parts, columns = self._feed.parts, self._reading.columns
+        whole = self._maker.has_functions or self._skips or len(parts) > 1
+        if whole or (columns is None and parts[0][1].schema_is_partial):
+            return ()
+        items = ["items"] if row_layout(parts[0][1].view).has_items else []
+        return columns or [*_columns_of(parts), *items]
+
+    def alone(self, columns: Sequence[str] = (), ahead: int = 1) -> Loader:
+        """A loader of the same samples, from where this one stands, that reads those of all ranks.
+
+        Args:
+            columns: those that it reads; by default those of this one.
+            ahead: it reads one of so many parts of the bytes ahead.
+        """
+        share, reading = replace(self._share, rank=0, world_size=1), self._reading
+        reading = replace(
+            reading, columns=tuple(columns) or reading.columns, ahead_bytes=max(reading.ahead_bytes // ahead, 1)
+        )
+        found = Loader(self._feed, share.batch_size, share.last, (0, 1), self._recipe, reading)
         found.load_state_dict(self.state_dict())
         found._ledger = self._ledger  # what the other leaves out, this one lists
         return found
+
+    def batches_at(
+        self, epoch: int, columns: Sequence[str], steps: Iterator[NDArray[np.int64]], step_bytes: int
+    ) -> Generator[Any]:
+        """A batch of these columns at each array of positions of an epoch (`EpochReader.batches_at`)."""
+        reading = replace(self._reading, columns=tuple(columns))
+        return replace(self.reader(epoch), reading=reading).batches_at(steps, step_bytes)
 
     @property
     def collate(self) -> Collate:
@@ -329,7 +354,7 @@ class Loader:
         return self._share.num_batches()
 
     def __iter__(self) -> Iterator[Any]:
-        self._refuse_other_ranks()
+        self.refuse_other_ranks()
         self._end_loop()
         if self._position and not self._resumed:  # the loop before ended early, or never asked for more
             self.epoch, self._position = self.epoch + 1, 0
@@ -427,7 +452,7 @@ class Loader:
         Raises:
             MissingExtra: PyTorch is not installed.
         """
-        self._refuse_other_ranks()
+        self.refuse_other_ranks()
         try:
             from lading._core.train.torch_dataset import TorchBatches
         except ImportError as error:
@@ -470,7 +495,7 @@ class Loader:
         """Raise UsageError if a state is none, or one of other data or of another order."""
         _refuse_other_state(state, self._feed, self._share.num_samples)
 
-    def _refuse_other_ranks(self) -> None:
+    def refuse_other_ranks(self) -> None:
         """Raise UsageError if the program has set up `torch.distributed` since: ranks would read the same samples."""
         rank, world_size = self._given_ranks or rank_and_world_size()
         if world_size > 1 and (rank, world_size) != (self._share.rank, self._share.world_size):

@@ -10,6 +10,9 @@ Two methods:
 Each rank packs all documents, in one order, and gives every n-th sequence. So sequences do not depend on the number of
 ranks, all ranks have as many batches, and a state is the same on each.
 
+Tokens alone decide about the sequences. So a rank reads those of all documents, and columns that are kept beside them
+for its own sequences alone (`Loader.separate_columns` says where that can be).
+
 Python handles documents; numpy handles tokens.
 """
 
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, insort
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -84,19 +87,22 @@ class _Document(NamedTuple):
 
     Attributes:
         ids: the tokens.
-        kept: its values of the columns that are kept.
+        kept: its values of the columns that are kept; or its position in the epoch, where they are read later.
         origin: where it begins.
         after: where the next one begins.
     """
 
     ids: _Ids
-    kept: tuple[Any, ...]
+    kept: Any
     origin: _Origin
     after: _Origin
 
 
-_Sequence: TypeAlias = tuple[list[_Ids], list[tuple[Any, ...]], _Origin]
+_Sequence: TypeAlias = tuple[list[_Ids], list[Any], _Origin]
 """The pieces of documents in a sequence, the kept values of each, and where the next sequence begins."""
+
+_Step: TypeAlias = tuple[list[_Sequence], list[bool], _Origin]
+"""The sequences of this rank in a step, which of them come again, and where the next step begins."""
 
 
 @public("lading.pack")
@@ -128,8 +134,9 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
 
     A step takes the next `batch_size` sequences for each rank, so sequences do not depend on the number of ranks. All
     ranks have as many batches, and a state goes on with any number. To that end each rank reads and tokenizes all
-    documents. Where the last step has a sequence for some ranks alone, others have one of them again: the column
-    `__padding__` says so, as in batches of the loader. With `last="drop"` in the loader the step is left out.
+    documents. It reads and decodes columns of `keep` for its own sequences alone, unless the loader has functions of
+    yours or skips samples. Where the last step has a sequence for some ranks alone, others have one of them again: the
+    column `__padding__` says so, as in batches of the loader. With `last="drop"` in the loader the step is left out.
 
     Documents with images become token ids, with ids that stand for images, in the loader's `transform`. `keep` gives
     the images of the documents in each sequence.
@@ -182,8 +189,11 @@ class Packer:
     """
 
     def __init__(self, loader: Loader, settings: _Settings, texts: _Texts, pad: int, batch_size: int) -> None:
-        self._loader, self._settings, self._texts = loader.alone(), settings, texts
-        self._share = loader.share
+        self._share, self._settings, self._texts = loader.share, settings, texts
+        self._refuse_other_ranks = loader.refuse_other_ranks
+        columns = texts.columns_among(loader.separate_columns)
+        self._keeps_later = bool(columns and texts.keep) and self._share.world_size > 1
+        self._loader = loader.alone(columns[:1], 2) if self._keeps_later else loader.alone(columns)
         self._pad, self._batch_size = pad, batch_size
         self._torch = loader.collate == "torch"
         self._origin: _Origin | None = None
@@ -207,6 +217,7 @@ class Packer:
         if torch is not None and torch.get_worker_info() is not None:
             raise UsageError("sequences are packed in the process of the loop", expected="DataLoader(…, num_workers=0)",
                              advice="Let processes make the texts: lading.loader(…, workers=2).")  # fmt: skip
+        self._refuse_other_ranks()
         begin, self._resumed = self._resumed, None
         if begin is None and self._looping is not None:  # the loop before ended early
             self._loader.set_epoch(self._looping + (self._origin is not None))
@@ -218,12 +229,10 @@ class Packer:
             sequences = _split(documents, settings.length, begin.given)
         else:
             sequences = _fitted(documents, settings, begin.given, whole=bool(self._texts.keep))
-        ranks, each = self._share.world_size, self._batch_size
-        while step := [*islice(sequences, ranks * each)]:
-            if self._share.last == "drop" and len(step) < ranks * each:
-                break
-            self._origin = step[-1][2]
-            yield self._made(*self._of_rank(step))
+        steps = self._steps(sequences)
+        for rows, again, origin in self._with_kept(steps) if self._keeps_later else steps:
+            self._origin = origin
+            yield self._made(rows, again)
         self._origin = self._looping = None
 
     def __len__(self) -> int:
@@ -235,6 +244,29 @@ class Packer:
 
     def __bool__(self) -> bool:
         return True
+
+    def _steps(self, sequences: Iterator[_Sequence]) -> Iterator[_Step]:
+        ranks, each = self._share.world_size, self._batch_size
+        while step := [*islice(sequences, ranks * each)]:
+            if self._share.last == "drop" and len(step) < ranks * each:
+                return
+            yield *self._of_rank(step), step[-1][2]
+
+    def _with_kept(self, steps: Iterator[_Step]) -> Iterator[_Step]:
+        """The steps with the kept values instead of positions: read ahead, for sequences of this rank alone."""
+        ahead = deque[_Step]()
+
+        def positions() -> Iterator[NDArray[np.int64]]:
+            for step in steps:
+                ahead.append(step)
+                yield np.array([position for _, kept, _ in step[0] for position in kept], np.int64)
+
+        assert self._looping is not None, "the loop has begun"
+        step_bytes = 8 * self._batch_size * self._settings.length
+        for batch in self._loader.batches_at(self._looping, self._texts.keep, positions(), step_bytes):
+            rows, again, origin = ahead.popleft()
+            values = self._texts.kept_in(_columns_in(batch))
+            yield [(pieces, [next(values) for _ in kept], after) for pieces, kept, after in rows], again, origin
 
     def _of_rank(self, step: list[_Sequence]) -> tuple[list[_Sequence], list[bool]]:
         """The sequences of this rank in a step, and which of them come again."""
@@ -304,7 +336,8 @@ class Packer:
         after = self._loader.state_dict()
         for batch in batches:
             before, after = after, self._loader.state_dict()
-            found = self._texts.documents(batch, self.counts)
+            first = before["position"] if self._keeps_later else None
+            found = self._texts.documents(batch, self.counts, first)
             places = [i for i in range(skipped, len(found)) if len(found[i][0])]
             skipped = max(skipped - len(found), 0)
             origins = [*(_Origin(before, i) for i in places), _Origin(after, 0)]
@@ -417,9 +450,28 @@ class _Texts:
         self._end = np.array([] if end is None else [end], np.int64)
         self._tokenized = None if tokenizer is None else _by_batch(tokenizer)
 
-    def documents(self, batch: Any, counts: Counter[str]) -> list[tuple[_Ids, tuple[Any, ...]]]:
-        """The tokens and kept values of each document, without padding of the loader; nulls are counted."""
+    def columns_among(self, known: Sequence[str]) -> list[str]:
+        """The column of texts or ids, and those that are kept; none where that is not sure."""
+        usual = [self._column] if self._column is not None else _TOKENS if self._tokenizer is None else _TEXTS
+        found = [name for name in usual if name in known]
+        return [*found, *self.keep] if len(found) == 1 and {*self.keep} <= {*known} else []
+
+    def kept_in(self, columns: Columns) -> Iterator[tuple[Any, ...]]:
+        """The kept values of each document of a batch."""
+        self._refuse_unknown(columns)
+        return zip(*(columns[name] for name in self.keep), strict=True)
+
+    def documents(self, batch: Any, counts: Counter[str], first: int | None) -> list[tuple[_Ids, Any]]:
+        """The tokens and kept values of each document, without padding of the loader; nulls are counted.
+
+        Args:
+            batch: of the loader.
+            counts: takes what is left out.
+            first: position of the first document; positions then come instead of kept values. None gives the values.
+        """
         columns = _columns_in(batch)
+        if first is None:
+            self._refuse_unknown(columns)
         name = self._name([*columns])
         values = columns[name]
         real = range(len(values)) if PADDING not in columns else np.flatnonzero(~np.array(columns[PADDING])).tolist()
@@ -437,16 +489,18 @@ class _Texts:
             except Exception as error:
                 raise FunctionError("the tokenizer raised an error", column=name,
                                     found=f"{type(error).__name__}: {error}") from error  # fmt: skip
-        kept = [tuple(columns[each][i] for each in self.keep) for i in places]
+        kept = [tuple(columns[each][i] for each in self.keep) if first is None else first + i for i in places]
         ends = len(self._end) > 0
         made = (np.concatenate([ids, self._end]) if ends else ids for ids in (_as_ids(each, name) for each in found))
         return [*zip(made, kept, strict=True)]
 
-    def _name(self, columns: Sequence[str]) -> str:
-        """The column of texts or ids."""
+    def _refuse_unknown(self, columns: Columns) -> None:
         for each in self.keep:
             if each not in columns:
                 raise UsageError("no such column to keep", expected=", ".join(columns), found=repr(each))
+
+    def _name(self, columns: Sequence[str]) -> str:
+        """The column of texts or ids."""
         usual = _TOKENS if self._tokenizer is None else _TEXTS
         if self._column is not None and self._column in columns:
             return self._column
@@ -489,7 +543,7 @@ def _as_ids(values: Any, name: str) -> _Ids:
         raise DataError("token ids must be a list of whole numbers", column=name, found=str(error)[:80]) from error
     if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
         raise DataError("token ids must be a list of whole numbers", column=name, found=repr(values)[:80])
-    return ids.astype(np.int64)
+    return ids.astype(np.int64, copy=False)
 
 
 def _by_batch(tokenizer: Any) -> Callable[[list[str]], Sequence[Any]]:

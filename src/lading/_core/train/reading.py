@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import inf
 from typing import Any, Final, Literal, TypeAlias
 
@@ -141,14 +141,16 @@ class _Ahead:
 
     Args:
         reader: what is read.
-        position: where in the epoch.
+        chunks: gives the chunks, and is given what says the bytes of a sample.
         threads: that read.
     """
 
-    def __init__(self, reader: EpochReader, position: int, threads: Threads) -> None:
+    def __init__(
+        self, reader: EpochReader, chunks: Callable[[Callable[[], float]], Iterator[Chunk]], threads: Threads
+    ) -> None:
         self._reader, self._threads = reader, threads
         self._sample_bytes = float(reader.feed.sample_bytes)
-        self._chunks = reader.chunks(position, lambda: self._sample_bytes)
+        self._chunks = chunks(lambda: self._sample_bytes)
         self._coming = next(self._chunks, None)
         self._held: deque[Chunk] = deque()
         self._next: deque[tuple[Chunk, int]] = deque()
@@ -205,6 +207,18 @@ class EpochReader:
 
     def batches(self, position: int) -> Generator[Any]:
         """The batches from a position on, in order."""
+        return self._batches_of(partial(self.chunks, position))
+
+    def batches_at(self, steps: Iterator[NDArray[np.int64]], step_bytes: int) -> Generator[Any]:
+        """A batch of the samples at each array of positions, which are asked for ahead.
+
+        Args:
+            steps: the positions.
+            step_bytes: that the caller holds for each batch until the loop has it.
+        """
+        return self._batches_of(partial(self._chunks_at, steps, step_bytes))
+
+    def _batches_of(self, chunks: Callable[[Callable[[], float]], Iterator[Chunk]]) -> Generator[Any]:
         keep_freed(self.share.batch_size * self.feed.sample_bytes)
         count = self.reading.threads or cores_of_rank()
         # All threads decode the samples of a batch. Functions for batches take one, so more batches are made at once.
@@ -216,7 +230,7 @@ class EpochReader:
             Threads(count, _MAKERS) as decoders,
         ):
             spread = partial(_spread, decoders, count * _PIECES_A_THREAD)
-            ahead = _Ahead(self, position, readers)
+            ahead = _Ahead(self, chunks, readers)
             making: deque[tuple[Chunk, int, Future[tuple[Any, list[SkippedSample]]] | None]] = deque()
             while True:
                 while len(making) < most and (found := ahead.next()) is not None:
@@ -262,6 +276,19 @@ class EpochReader:
             count = min(max(count, 1), left)
             yield Chunk(share.positions(position, count), count * batch_bytes)
             position, steps = share.after(position, count), steps * 2
+
+    def _chunks_at(
+        self, steps: Iterator[NDArray[np.int64]], step_bytes: int, sample_bytes: Callable[[], float]
+    ) -> Iterator[Chunk]:
+        """The batches at some positions, in groups that are read at once: at first small ones.
+
+        Neighbours in a file are read for several groups. So a group is as large as the bytes allow.
+        """
+        most, count = min(_CHUNK_BYTES, self.reading.ahead_bytes // 2), _FIRST_BATCHES
+        while group := [*islice(steps, count)]:
+            size = int(sum(map(len, group)) * sample_bytes()) + len(group) * step_bytes + 1
+            yield Chunk(group, size)
+            count = max(min(2 * count, most * len(group) // size), 1)
 
     def _wait_for(self, chunk: Chunk) -> None:
         """Wait until a chunk is read. Raises StoreError when that takes too long."""
