@@ -266,6 +266,7 @@ def test_too_many_skipped_samples_end_the_run(tmp_path: Path, most: float, batch
     [
         ({"max_skipped": 5}, 'Give on_error="skip" or missing="skip"'),
         ({"max_skipped": 1.5, "on_error": "skip"}, "a rate such as 0.01, or a whole number"),
+        ({"max_skipped": float("nan"), "on_error": "skip"}, "a rate such as 0.01, or a whole number"),
         ({"max_skipped": -1, "missing": "skip"}, "a rate such as 0.01"),
         ({"max_skipped": "1%", "missing": {"label": "skip"}}, "a rate such as 0.01"),
     ],

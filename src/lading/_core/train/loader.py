@@ -286,6 +286,7 @@ class Loader:
         """The first 1,000 samples that this loader has left out: their keys, and why.
 
         A state does not have them: it is the same on every rank, and each rank leaves out samples of its own.
+        Workers of a `DataLoader` list theirs in their own processes: `workers=` of `lading.loader` lists all here.
         """
         return self._ledger.samples
 

@@ -93,7 +93,7 @@ def refuse_wrong_max_skipped(most: float | None, *, skips: bool) -> None:
     if (
         isinstance(most, bool)
         or not isinstance(most, int | float)
-        or most < 0
+        or not most >= 0  # NaN would allow any number
         or (isinstance(most, float) and most > 1)
     ):
         raise UsageError("no such limit of skipped samples", found=f"max_skipped={most!r}",
