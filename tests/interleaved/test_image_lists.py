@@ -61,7 +61,7 @@ def pictures(ds: Any) -> dict[str, Any]:
         document["sample_id"]: [
             known[bytes(i["binary_content"])] for i in document["items"] if i["modality"] == "image"
         ]
-        for document in ds
+        for document in ds.with_decode(False)
     }
 
 
@@ -71,7 +71,8 @@ def plain() -> Any:
 
 
 def no_wide(document: Any) -> Any:
-    return {"items": [i for i in document["items"] if i.get("binary_content") != WIDE]}
+    pictures = [getattr(item.get("binary_content"), "size", None) for item in document["items"]]
+    return {"items": [i for i, size in zip(document["items"], pictures, strict=True) if size != (40, 10)]}
 
 
 def turned(document: Any) -> Any:

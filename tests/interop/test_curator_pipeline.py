@@ -135,13 +135,13 @@ def test_a_reader_without_files_is_an_error(tmp_path: Path) -> None:
 def _check_script(folder: Path, mint: Path, run: Callable[[str], str]) -> None:
     """Run the script of the page in a folder, and compare its files with those of the peer's own parts."""
     [script] = _SCRIPT.findall((Path(__file__).parents[2] / "docs" / "coming-from.md").read_text())
-    (folder / "mint").symlink_to(mint)
+    (folder / "docs").symlink_to(mint)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)  # names of files are made of the paths as they are given
         said = run(script)
         how = {"sample_id_field": "sample_id", "fields": ("url", "title"), "max_batch_bytes": 64 * 1024 * 1024}
         _run(
-            peer_io.InterleavedWebdatasetReader("mint", **how),
+            peer_io.InterleavedWebdatasetReader("docs", **how),
             stages.InterleavedAspectRatioFilterStage(min_aspect_ratio=0.5, max_aspect_ratio=2.0),
             peer_io.InterleavedParquetWriterStage("theirs", on_materialize_error="drop_sample"),
         )

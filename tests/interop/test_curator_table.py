@@ -99,7 +99,7 @@ def _raised(call: Callable[[], object]) -> Exception:
     raise AssertionError("nothing was raised")
 
 
-@TABLE.line('`InterleavedWebdatasetReader("mint")`, `InterleavedParquetReader("curated")`')
+@TABLE.line('`InterleavedWebdatasetReader("docs")`, `InterleavedParquetReader("curated")`')
 def test_readers(mint: Path, curated: Path) -> None:
     for make, folder, how in (
         (peer.InterleavedWebdatasetReader, mint, {"materialize_on_read": True, **_IDS}),

@@ -130,7 +130,7 @@ def no_sample_has(shards: Shards, wanted: Wanted, steps: Sequence[Step] = ()) ->
     inside = list(dict.fromkeys(name for each in objects for name in each))
     names = [str(FieldPath(field.column, (*above.path, name))) for name in inside]
     if str(field) in names and wanted.use in _KINDS:
-        is_list = any(isinstance(each.get(field.path[-1]), list) for each in objects)
+        is_list = any(isinstance(each.get(str(field.path[-1])), list) for each in objects)
         return UsageError(
             f"no sample has {_KINDS[wanted.use]} in this field", column=field.column, found=repr(str(field)),
             advice=f"It is a list: 'x' in {field}." if is_list else "Texts stand in quotes, numbers do not.",

@@ -106,14 +106,14 @@ class Calls:
         began, before = time.monotonic(), [(each.asked, each.seconds) for each in self._spools]
         left, done, left_bytes = deque(tasks), 0, sum(task.source_bytes for task in tasks)
         while left:
-            elapsed, calls = time.monotonic() - began, 0.0
+            elapsed, calls, took, came = time.monotonic() - began, 0.0, 0.0, 0
             for each, (asked, seconds) in zip(self._spools, before, strict=True):
                 calls += (each.asked - asked) * each.seconds_a_sample  # of some what they made was kept before
-                elapsed -= each.seconds - seconds
-            if is_worth_workers((calls - elapsed) * left_bytes / max(done, 1)):
+                took, came = took + each.seconds - seconds, came + each.asked - asked
+            if is_worth_workers((calls - elapsed + took) * left_bytes / max(done, 1)):
                 self._by(pool, list(left))
                 return
-            if time.monotonic() - began > _LOOK_S:
+            if elapsed > _LOOK_S and (took or not came):  # of a job that goes on, what the first parts made may be kept
                 return
             task = left.popleft()
             with self._shards.reporting_to(self._unused):
