@@ -302,7 +302,7 @@ def test_a_modality_that_tars_do_not_hold_is_found_before_anything_is_written(tm
         for i in range(100)
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    for more in ({}, {"columns": []}, {"schema_overrides": {"extra": pa.int32()}}):
+    for more in ({}, {"columns": ["modality"]}, {"schema_overrides": {"extra": pa.int32()}}):
         with pytest.raises(Unrepresentable, match="audio") as caught:
             lading.convert(tmp_path / "t.parquet", tmp_path / "out", format="webdataset", dry_run=True, **more)
         assert caught.value.file == str(tmp_path / "t.parquet")

@@ -206,11 +206,11 @@ def ordinals(indices: int | Sequence[int] | NDArray[np.int64]) -> NDArray[np.int
             raise UsageError("a number of samples is 0 or more", found=str(indices))
         return np.arange(indices, dtype=np.int64)
     if not isinstance(indices, Sized):
-        raise UsageError("not numbers of samples", expected="such as [5, 1, 3], or 3 for the first three",
+        raise UsageError("not numbers of samples", expected="whole numbers such as [5, 1, 3], or 3 for the first three",
                          found=repr(indices)[:80])  # fmt: skip
     wanted = np.asarray(indices) if len(indices) else np.zeros(0, np.int64)
     if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
         found_as = f"{wanted.dtype}, {wanted.ndim} dimensions"
-        raise UsageError("not numbers of samples", expected="such as [5, 1, 3], or 3 for the first three",
+        raise UsageError("not numbers of samples", expected="whole numbers such as [5, 1, 3], or 3 for the first three",
                          found=found_as)  # fmt: skip
     return wanted.astype(np.int64)
