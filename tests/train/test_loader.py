@@ -363,7 +363,7 @@ def test_columns_of_documents_are_their_fields_and_items() -> None:
     def batch(*names: str) -> Any:
         return next(iter(lading.loader(documents, 6, columns=names, decode=False)))
 
-    whole = [*documents]
+    whole = [*documents.with_decode(False)]
     assert batch("title")["title"] == [each["title"] for each in whole]
     assert batch("items")["items"] == [each["items"] for each in whole]
     some = batch("n_words", "text_content")
