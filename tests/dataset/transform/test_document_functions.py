@@ -218,3 +218,8 @@ def test_a_broken_image_does_not_take_its_document(source: Path) -> None:
     found = [item["binary_content"] for item in lading.open(source).map(broken)[0]["items"] if "binary_content" in item]
     assert found[0] == b"<html>"
     assert "the image cannot be opened" in str(found[0].error)
+
+
+def test_raw_values_are_of_rows_that_are_samples(source: Path) -> None:
+    with pytest.raises(UsageError, match=r"raw is for rows that are samples; .* Write with_decode\(False\)"):
+        next(lading.open(source).samples(raw=True))

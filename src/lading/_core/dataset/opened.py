@@ -389,6 +389,9 @@ class OpenDataset(HoldsQuery):
     def samples(self, *, raw: bool = False) -> Iterator[dict[str, Any]]:
         """Yield all samples in order, each as `ds[i]` gives it; with `raw` every value as its column has it."""
         if self.shards.has_items:
+            if raw:
+                raise UsageError("raw is for rows that are samples", found="raw=True for documents",
+                                 advice="Write with_decode(False) for the bytes of items.")  # fmt: skip
             for batch in self.batches(views=True):
                 yield from samples_as_dicts(self.shards, pa.Table.from_batches([batch]), media=self.media)
             return
