@@ -149,7 +149,16 @@ def test_packing_goes_on_at_the_next_sequence(texts: Path, data: st.DataObject) 
                        batch_size=data.draw(st.integers(1, 3)), **options)  # fmt: skip
 
     def sequences(batches: Any) -> list[list[list[int]]]:
-        return [[each.tolist() for each in row] for batch in batches for row in zip(*batch.values(), strict=True)]
+        found = []
+        for batch in batches:
+            again = batch.get(PADDING, [False] * len(batch["input_ids"]))
+            values = zip(*(value for name, value in batch.items() if name != PADDING), strict=True)
+            found += [
+                [each.tolist() for each in row]
+                for row, comes_again in zip(values, again, strict=True)
+                if not comes_again
+            ]
+        return found
 
     undisturbed = packer()
     epochs = [sequences(undisturbed), sequences(undisturbed)]
