@@ -175,8 +175,9 @@ class Documents:
         with errors_at(column=PAYLOAD):
             data = image_bytes(changed[PAYLOAD])
         info = image_info(data)
-        told = "content_type" in changed or "content_type" not in self.items.names or info is None
-        return {PAYLOAD: data} if told or info is None else {PAYLOAD: data, "content_type": info.mime}
+        if info is None or "content_type" in changed or "content_type" not in self.items.names:
+            return {PAYLOAD: data}
+        return {PAYLOAD: data, "content_type": info.mime}
 
 
 def _refuse_fields_of_items(own: Mapping[str, Any]) -> None:
