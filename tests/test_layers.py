@@ -19,7 +19,7 @@ _ROOT = Path(lading.__file__).parent
 _CORE = _ROOT / "_core"
 
 LAYERS = (
-    "errors spelling units visible result_text secret_urls limits options arguments arrow features",
+    "errors spelling units visible json_forms result_text secret_urls limits options arguments arrow features",
     "content codecs processes",
     "storage",
     "media caches",

@@ -45,7 +45,7 @@ def test_the_package_shows_few_names_and_explains_each() -> None:
 def test_verbs_and_rooms_are_there_once_the_package_is() -> None:
     """In a process that has imported nothing else; a verb that only shows, or tidies up, is no function."""
     verbs = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
-    verbs -= {"cache", "demo", "formats", "head", "plan"}
+    verbs -= {"cache", "demo", "formats", "head", "plan", "skill"}
     said = ["caches.write_cache", "media.MediaReader", "features.Image", "limits.Limits", "errors.DataError", *verbs]
     script = "\n".join(["import lading", *(f"lading.{name}" for name in said)])
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Unpack
+from typing import Annotated, Any, Final, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from lading._core.arguments import public
 from lading._core.dataset.layout import Layout
 from lading._core.dataset.opened import opened
 from lading._core.dataset.query import Queryable
+from lading._core.json_forms import InJson, ShuffleJson
 from lading._core.result_text import ResultText
 from lading._core.train.columns import ColumnMaker, Recipe
 from lading._core.train.feed import USUAL_BYTES, DatasetFeed, Mixture
@@ -49,24 +50,24 @@ class Plan(ResultText):
     """What a loader will do in an epoch. Bytes are those of files.
 
     Attributes:
-        samples: of the epoch.
-        shuffle: how they are shuffled, with the size of a block.
-        batches: of each rank.
-        rank_samples: of each rank, without padding; one more or less for some ranks.
-        rank_bytes: of these samples, by the average of the files.
-        read_bytes: what a rank reads for them: pages, record batches and files that are read as a whole, gaps between
-            ranges. What readers keep is not read again.
-        requests: of a rank to a remote store, without those that open shards; None for local files.
-        chunk_bytes: of the largest number of samples that are read at once.
-        shards_at_once: shards that such a read touches, at most.
-        memory_bytes: of payload that is read ahead, at most, before it is decoded.
-        shards_a_batch: different shards in a batch of a rank, on average.
-        random_shards_a_batch: the same of an order in which everything is equally likely.
+        samples: number of samples of the epoch.
+        shuffle: how the samples are shuffled, with the size of a block.
+        batches: number of batches of each rank.
+        rank_samples: number of samples of each rank, without padding; one more or less for some ranks.
+        rank_bytes: bytes of these samples, by the average of the files.
+        read_bytes: bytes that a rank reads for these samples: pages, record batches and files that are read as a whole,
+            gaps between ranges. What readers keep is not read again.
+        requests: number of requests of a rank to a remote store, without those that open shards; None for local files.
+        chunk_bytes: bytes of the largest number of samples that are read at once.
+        shards_at_once: number of shards that such a read touches, at most.
+        memory_bytes: bytes of payload that is read ahead, at most, before it is decoded.
+        shards_a_batch: number of different shards in a batch of a rank, on average.
+        random_shards_a_batch: this number for an order in which everything is equally likely.
         advice: what to change, and what to type.
     """
 
     samples: int
-    shuffle: Shuffle
+    shuffle: Annotated[Shuffle, InJson(ShuffleJson)]
     batches: int
     rank_samples: int
     rank_bytes: int

@@ -59,15 +59,15 @@ class Estimate:
         rate_bytes: source bytes that a worker converts in a second: an assumption, not a measurement.
         seconds: time that all workers take at that rate.
         redone_seconds: time that a killed job takes to do again what it had begun.
-        puts: requests that write, if the destination is an object store.
-        copies: the same for requests that copy.
+        puts: number of requests that write, if the destination is an object store.
+        copies: number of requests that copy.
         first: steps that read all samples before the first task: the time of that is not in the plan.
         spool_bytes: what functions before these steps make, which is kept until the job ends: expected by the samples
             that were looked at, as if filters before them left out none. None: the samples are not counted, or none of
             those that were looked at came to a function.
         functions: functions of the user, whose time is not in the plan.
-        lists: requests that list the source, if it is in an object store.
-        gets: requests that read it: about as many.
+        lists: number of requests that list the source, if it is in an object store.
+        gets: about the number of requests that read the source.
         planner_bytes: memory of the process that plans the job and commits it, besides `memory_bytes`.
         calls_first: whether functions are called by all workers before the tasks, if they are slow.
     """

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from lading._core.dataset.writing.outcomes import is_filtered
+from lading._core.json_forms import BadShardList, LostRowList
 from lading._core.result_text import ResultText
 
 __all__ = ["ConvertSummary", "summary_from", "together"]
@@ -19,36 +20,36 @@ class ConvertSummary(ResultText):
     """What a conversion did.
 
     Attributes:
-        source_format: of the source.
-        format: of the destination.
+        source_format: format of the source.
+        format: format of the destination.
         view: how rows were taken.
-        source_shards: files read.
-        shards: files written.
-        samples: samples written.
-        rows: rows written (items, for interleaved data).
+        source_shards: number of files that were read.
+        shards: number of files that were written.
+        samples: number of samples that were written.
+        rows: number of rows that were written (items, for interleaved data).
         size_bytes: bytes of the files written.
         payload_bytes: bytes of values.
         seconds: wall-clock time of the whole job.
         digest: content digest of what was written, if it was verified.
-        verified: the destination was read back and has the source's digest.
-        counts: what was reported (dropped, renamed …), by a short phrase.
-        filtered_rows: rows that filters rejected.
-        filtered: the first few of them: file, row in it from 0, key, reason, outcome.
-        lost_rows: rows that `on_error` dropped or kept without payload, and rows dropped with them.
-        lost: the first few of them: file, row, key, reason, outcome, detail.
+        verified: whether the destination was read back and has the source's digest.
+        counts: number of rows that were dropped, renamed …, by a short phrase.
+        filtered_rows: number of rows that filters rejected.
+        filtered: the first few of these rows: file, row in it from 0, key, reason, outcome.
+        lost_rows: number of rows that `on_error` dropped or kept without payload, and rows dropped with them.
+        lost: the first few of these rows: file, row, key, reason, outcome, detail.
         skipped_shards: the shards that were left out (`on_bad_shard="skip"`): file and error.
         differences: how the source's shards differ in their schemas.
-        tasks: tasks of the job, if another process can go on with it (`resume`); 0 if it is one task.
-        tasks_before: those that were done before this process began.
-        done_before: an earlier process had done the whole job. The numbers are those of the manifest. All others are 0:
-            of what was read, and `rows`.
+        tasks: number of tasks of the job, if another process can go on with it (`resume`); 0 if it is one task.
+        tasks_before: number of tasks that were done before this process began.
+        done_before: whether an earlier process had done the whole job. The numbers are those of the manifest. All
+            others are 0: of what was read, and `rows`.
         roots: folders of payload that readers of the destination must name (`lazy`): a manifest is not trusted with
             folders that are neither in the destination nor next to it.
-        dry_run: nothing was written.
+        dry_run: whether nothing was written.
         unfinished: of one rank: how many tasks of the job are done, and what to do next. Nothing appeared.
         splits: of a source that lists several datasets, what was done of each, by name; all else is of them together,
             and no digest.
-        samples_read: samples read, also those that steps left out.
+        samples_read: number of samples that were read, also those that steps left out.
         notes: what readers of the format make less of than lading, and the option that changes it.
     """
 
@@ -66,10 +67,10 @@ class ConvertSummary(ResultText):
     verified: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
     filtered_rows: int = 0
-    filtered: Sequence[Mapping[str, Any]] = ()
+    filtered: LostRowList = ()
     lost_rows: int = 0
-    lost: Sequence[Mapping[str, Any]] = ()
-    skipped_shards: Sequence[Mapping[str, Any]] = ()
+    lost: LostRowList = ()
+    skipped_shards: BadShardList = ()
     differences: Sequence[str] = ()
     dry_run: bool = False
     unfinished: str = ""

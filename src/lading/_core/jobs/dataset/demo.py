@@ -41,14 +41,14 @@ class DemoStep:
     Attributes:
         command: what a user would type for it.
         path: folder of the dataset.
-        format: of its shards.
-        shards: files.
-        samples: documents.
-        items: of these documents, by modality.
+        format: format of the shards.
+        shards: number of files.
+        samples: number of documents.
+        items: number of items, by modality.
         size_bytes: bytes of the files.
         seconds: wall-clock time of the conversion; 0 for the source.
         digest: ordered content digest.
-        same: this digest is the source's.
+        same: whether this digest is that of the source.
     """
 
     command: str

@@ -70,7 +70,7 @@ class ExportSummary(ResultText):
         files: number of files.
         size_bytes: bytes of the files.
         seconds: wall-clock time.
-        counts: what was reported, by a short phrase.
+        counts: number of rows that were dropped, renamed …, by a short phrase.
     """
 
     samples: int

@@ -28,11 +28,12 @@ class IndexSummary(ResultText):
     """Result of indexing.
 
     Attributes:
-        shards: shards of the dataset.
-        kept: shards whose index is in the cache. Others need none: a footer or a manifest serves them.
-        samples: samples of the dataset.
+        shards: number of shards of the dataset.
+        kept: number of shards whose index is in the cache. Others need none: a footer or a manifest serves them.
+        samples: number of samples of the dataset.
         folder: the cache folder.
-        unkept: shards whose index could not be kept: the folder cannot be written, or the store gives no version.
+        unkept: number of shards whose index could not be kept: the folder cannot be written, or the store gives no
+            version.
     """
 
     shards: int

@@ -42,10 +42,10 @@ class MergeSummary(ResultText):
     """What merging did.
 
     Attributes:
-        folder: where it all lies.
-        parts: datasets that became one.
-        shards: shards in all.
-        samples: samples in all.
+        folder: folder of the dataset.
+        parts: number of datasets that became one.
+        shards: number of shards.
+        samples: number of samples.
         written: files that were written, by their paths below the folder.
     """
 

@@ -40,6 +40,7 @@ from lading._core.jobs.salvage.sound import begin_sound, open_found, open_found_
 from lading._core.jobs.salvage.source import FoundShards
 from lading._core.jobs.verify.checksums import check_own_files, check_shard
 from lading._core.jobs.verify.indexes import Indexes
+from lading._core.json_forms import ErrorList
 from lading._core.manifest import values as mf
 from lading._core.manifest.builds import JOB_NAME
 from lading._core.manifest.commit import Staging, check_destination, find_destination
@@ -82,7 +83,7 @@ class RepairResult(ResultText):
         rewritten: damaged lists and indexes, which were written again.
         lost_samples: number of samples that are known to be lost.
         counted: whether `lost_samples` is exact.
-        lost: the first 100 entries of the list of what was lost, as `LadingError.to_dict` returns them.
+        lost: the first 100 entries of the list of what was lost, with the keys of errors.
         lost_entries: number of all entries.
         findings: the first 100 problems that cost no sample, such as a shard that differs in the copy too.
         dry_run: whether nothing was changed.
@@ -98,9 +99,9 @@ class RepairResult(ResultText):
     rewritten: Sequence[str] = ()
     lost_samples: int = 0
     counted: bool = True
-    lost: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    lost: ErrorList = field(default_factory=list)
     lost_entries: int = 0
-    findings: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    findings: ErrorList = field(default_factory=list)
     dry_run: bool = False
     seconds: float = 0.0
 

@@ -44,6 +44,7 @@ from lading._core.jobs.salvage.shard import SavedShard, find_view, save_shard, w
 from lading._core.jobs.salvage.sound import begin_sound, is_as_written, open_found, open_found_again, shard_reading
 from lading._core.jobs.salvage.source import FoundShards
 from lading._core.jobs.verify.checksums import check_shard
+from lading._core.json_forms import ErrorList, LostTails
 from lading._core.manifest.commit import check_destination, find_destination
 from lading._core.manifest.values import FOLDER, LOST_COUNT, LOST_NAME, REPAIRING_NAME
 from lading._core.pipeline.cutting import ONE_SHARD, Cut
@@ -92,7 +93,7 @@ class SalvageResult(ResultText):
         counted: whether `lost_samples` is exact; otherwise more samples may be lost.
         lost_tails: files whose end is lost, with an unknown number of samples: `file`, and `offset` of the first byte.
             The first 100.
-        lost: the first 100 entries of the list of what was lost, each as `LadingError.to_dict` gives it.
+        lost: the first 100 entries of the list of what was lost, each with the keys of an error.
         lost_entries: number of all entries.
         lost_list: the file with all entries, if there are any: `_lading/lost.jsonl` in the destination; next to a
             destination that is one file, its name and `.lost.jsonl`.
@@ -110,17 +111,17 @@ class SalvageResult(ResultText):
     lost_samples: int
     size_bytes: int
     counted: bool = True
-    lost_tails: Sequence[Mapping[str, Any]] = field(default_factory=list)
-    lost: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    lost_tails: LostTails = field(default_factory=list)
+    lost: ErrorList = field(default_factory=list)
     lost_entries: int = 0
     lost_list: str | None = None
-    findings: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    findings: ErrorList = field(default_factory=list)
     all_findings: int = 0
     seconds: float = 0.0
 
     @property
     def ok(self) -> bool:
-        """Return whether nothing was lost."""
+        """Whether nothing was lost."""
         return not self.lost_entries
 
 

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Unpack
+from typing import Unpack
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from lading._core.features.types import feature_of
 from lading._core.formats.base import Scan
 from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.engine.progress_bars import shown_progress
+from lading._core.json_forms import BadShardList, Columns
 from lading._core.manifest.values import LOST_COUNT
 from lading._core.result_text import ResultText
 from lading.options import OpeningOptions
@@ -36,16 +37,16 @@ class Info(ResultText):
     """What a dataset is.
 
     Attributes:
-        format: of its shards.
+        format: format of the shards.
         view: how rows are taken.
         shards: number of files.
         samples: number of samples.
         rows: number of rows (items, for interleaved data).
         size_bytes: bytes of the files.
-        columns: name, Arrow type (`reference` for bytes of files) and kind (`image`, `label`, `int64` …) of each.
+        columns: the columns: name, Arrow type (`reference` for bytes of files) and kind (`image`, `label`, `int64` …).
         modalities: items by modality (interleaved data).
         manifest: whether lading's manifest lies beside the shards.
-        counts: what was reported, by a short phrase.
+        counts: number of oddities in the data, by a short phrase.
         bad_shards: the shards that cannot be read: file and error. Their samples are not counted.
         steps: the steps behind which samples, rows and columns are. Shards and bytes are those of the source.
         schema_is_partial: whether the columns are those of the first shard, and other shards may hold more.
@@ -59,11 +60,11 @@ class Info(ResultText):
     samples: int
     rows: int
     size_bytes: int
-    columns: list[tuple[str, str, str]]
+    columns: Columns
     modalities: Mapping[str, int] = field(default_factory=dict)
     manifest: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
-    bad_shards: Sequence[Mapping[str, Any]] = ()
+    bad_shards: BadShardList = ()
     steps: Sequence[str] = ()
     schema_is_partial: bool = False
     lost_samples: int | None = None

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from lading._core.content.summaries import Histogram
 from lading._core.jobs.stats.summaries import ITEMS, Summaries, Summary
 from lading._core.jobs.stats.text import as_html, as_text
+from lading._core.json_forms import TopValues
 
 __all__ = ["QUANTILES", "ColumnStats", "Stats", "stats_of"]
 
@@ -58,7 +59,7 @@ class ColumnStats:
     quantiles: Mapping[float, Any] = field(default_factory=dict)
     histogram: Histogram | None = None
     distinct: int | None = None
-    top: tuple[tuple[Any, int], ...] = ()
+    top: TopValues = ()
     approximate: tuple[str, ...] = ()
 
     @property

@@ -21,6 +21,7 @@ from lading._core.dataset.shards.shards import Shards
 from lading._core.jobs.engine.progress import OnProgress, reporting_passes
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.verify.digest import all_digests
+from lading._core.json_forms import Differences
 from lading._core.result_text import ResultText
 from lading.errors import UsageError
 
@@ -51,7 +52,7 @@ class DiffResult(ResultText):
     counts: tuple[int, int]
     digests: tuple[str, str]
     differing: int = 0
-    differences: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    differences: Differences = field(default_factory=list)
 
 
 @public("lading.diff")

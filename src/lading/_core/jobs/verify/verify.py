@@ -27,6 +27,7 @@ from lading._core.jobs.verify.indexes import Indexes
 from lading._core.jobs.verify.keys import SharedKeys
 from lading._core.jobs.verify.shards import Depth, Findings, begin_verify, look_at
 from lading._core.jobs.verify.unlisted import unlisted_shards
+from lading._core.json_forms import ErrorList
 from lading._core.manifest.files import changed_manifests
 from lading._core.result_text import ResultText
 from lading._core.storage.stores import Stores, resolve
@@ -43,13 +44,13 @@ class VerifyResult(ResultText):
 
     Attributes:
         shards: number of verified shards.
-        samples: samples in them.
+        samples: number of samples in these shards.
         size_bytes: bytes of the shards.
         digest: ordered content digest; None if not all samples were read.
         checked: what the shards were compared with: `sizes`, `counts`, `hashes`, `checksums`, `indexes` (of a dataset),
             `sidecars` (sample indexes next to shards), `videos` (external videos), `keys` (with those of other shards),
             `digest`. `manifest` alone if the manifest is damaged and no shards were found without it.
-        findings: what was found, as `LadingError.to_dict` returns it, with a `level`: `problem` or `note`.
+        findings: errors that were found, each with a `level`: `problem` or `note`.
         more: by shard or folder, the number of further findings that are not listed.
         seconds: wall-clock time.
         all_shards: number of shards of the dataset.
@@ -68,7 +69,7 @@ class VerifyResult(ResultText):
     size_bytes: int
     digest: str | None
     checked: Sequence[str]
-    findings: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    findings: ErrorList = field(default_factory=list)
     more: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     all_shards: int = 0
