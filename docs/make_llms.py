@@ -18,9 +18,9 @@ import yaml
 
 HERE = Path(__file__).parent
 _SUMMARY = (
-    "lading is a Python library and a command for sharded multimodal training data: images, text, audio, video, arrays, "
-    "documents. It opens, filters, converts, compares, verifies and repairs WebDataset tars, Parquet, Arrow, MDS, "
-    "JSON Lines, CSV, loose files and WARC, and feeds training."
+    "lading is a Python library and a command for sharded multimodal training data: images, text, audio, video, "
+    "arrays, documents. It opens, filters, converts, compares, verifies and repairs WebDataset tars, Parquet, Arrow, "
+    "MDS, JSON Lines, CSV, loose files and WARC, and feeds training."
 )
 _FIRST = "Start with [For agents](skill.md): what to type for which task, rules, exit statuses and worked tasks."
 _LAST = ("Python reference", "Design")
