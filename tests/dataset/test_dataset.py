@@ -829,9 +829,3 @@ def test_a_broken_sample_among_many_names_its_place(tmp_path: Path) -> None:
             writer.write({"__key__": str(i), "jpg": b"no image"})
     with pytest.raises(DataError, match=r"shard-000001\.tar row 0 .*'jpg'"):  # the first of them in the files
         lading.open(tmp_path / "out").__getitems__([3, 2])
-
-
-@pytest.mark.parametrize("value", [{"train": 1}, pa.table({"a": [1]}), None], ids=["dict", "table", "none"])
-def test_samples_in_memory_are_no_source(value: Any) -> None:
-    with pytest.raises(UsageError, match=f"named by a text or a path; found .*{type(value).__name__}"):
-        lading.open(value)

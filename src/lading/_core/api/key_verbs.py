@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from lading._core.api.verbs import Verbs
 from lading._core.arguments import public
+from lading._core.arrow.streams import is_table, stream_of
 from lading._core.dataset.opened import opened
-from lading._core.dataset.query import Query
+from lading._core.dataset.query import HoldsQuery, Query
 from lading._core.dataset.steps.key_steps import Dedup, How, Join, Keep, Split, SplitByGroup
 from lading._core.dataset.steps.order_steps import refuse_no_seed
 from lading._core.dataset.transform.join_table import JoinTable
@@ -22,7 +23,7 @@ from lading._core.formats.registry import get_format
 from lading.errors import UsageError
 
 if TYPE_CHECKING:
-    from lading._core.dataset.source.source import Source
+    from lading._core.dataset.source.rows import Openable
 
 __all__ = ["KeyVerbs", "checked_shares"]
 
@@ -38,7 +39,7 @@ class KeyVerbs(Verbs):
 
     def join(
         self,
-        table: Source | pa.Table | Any,
+        table: Openable | HoldsQuery,
         on: str | Mapping[str, str] = "key",
         how: How = "left",
         columns: Sequence[str] | None = None,
@@ -52,8 +53,8 @@ class KeyVerbs(Verbs):
         Example: `ds.join("scores.parquet", on={"json.id": "id"}).where("score > 0.5")`
 
         Args:
-            table: a Parquet, CSV, JSON Lines or Arrow file, or whatever else `lading.open` takes; a dataset; a
-                `pyarrow.Table`; a data frame of pandas or polars. Numbers of a CSV file become numbers.
+            table: a Parquet, CSV, JSON Lines or Arrow file, a data frame, dicts, or whatever else `lading.open` takes;
+                or a dataset. Numbers of a CSV file become numbers.
             on: field that holds the key in the samples and in the table, or `{field of the samples: column}`. `key`
                 is the key of samples: `__key__`, or `sample_id` of documents. Texts are compared with texts, whole
                 numbers with whole numbers.
@@ -85,19 +86,14 @@ class KeyVerbs(Verbs):
         held = Query.held_by(table)
         if held is not None:
             return JoinTable(opened(held), str(held.source), key, columns)
-        if isinstance(table, pa.Table):
-            return JoinTable(table, "the table", key, columns)
-        if hasattr(table, "__arrow_c_stream__"):
-            return JoinTable(pa.table(table), "the table", key, columns)
-        if isinstance(table, (str, os.PathLike, list, tuple)):
-            other = self._rows.other(table, "samples")
-            name = str(
-                table if isinstance(table, str) else os.fspath(table) if isinstance(table, os.PathLike) else table[0]
-            )
-            return JoinTable(other, os.path.basename(name.rstrip("/")) or name, key, columns,
-                             untyped=get_format(other.shards.format).info.types == "text")  # fmt: skip
-        raise UsageError("not a table", expected="a file, a dataset, a pyarrow.Table or a data frame",
-                         found=type(table).__name__)  # fmt: skip
+        if is_table(table):
+            rows = table if isinstance(table, pa.Table) else stream_of(table).read_all()
+            return JoinTable(rows, "the table", key, columns)
+        other = self._rows.other(table, "samples")
+        names = other.query.source.names
+        name = os.fspath(names if isinstance(names, str | os.PathLike) else names[0])
+        return JoinTable(other, os.path.basename(name.rstrip("/")) or name, key, columns,
+                         untyped=get_format(other.shards.format).info.types == "text")  # fmt: skip
 
     def split(
         self, parts: Mapping[str, float | None], *, seed: int = 0, by: str | Sequence[str] | None = None

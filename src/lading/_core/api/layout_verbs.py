@@ -7,7 +7,7 @@ from typing import Self
 from lading._core.api.verbs import Verbs
 from lading._core.arguments import public
 from lading._core.dataset.opened import OpenDataset
-from lading._core.dataset.query import HoldsQuery
+from lading._core.dataset.query import Queryable
 from lading._core.dataset.steps.repartition import Repartition
 from lading._core.dataset.transform.concat import concatenated
 
@@ -43,8 +43,8 @@ class LayoutVerbs(Verbs):
         """
         return self._with(Repartition(shard_size, num_shards, rows_per_shard))
 
-    def concat(self, *others: HoldsQuery) -> Self:
-        """Put other datasets behind this one; see `lading.concat`.
+    def concat(self, *others: Queryable) -> Self:
+        """Put other datasets, or what `lading.open` takes, behind this one; see `lading.concat`.
 
         Example: `ds.concat(lading.open("more.parquet"))`
         """

@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from lading._core.api.dataset import Dataset
 from lading._core.arguments import STEPS, public
+from lading._core.arrow.streams import kind_of
 from lading._core.dataset.opened import OpenDataset
-from lading._core.dataset.query import Query
-from lading._core.dataset.source.source import Source
+from lading._core.dataset.query import Query, Queryable
+from lading._core.dataset.source.rows import Openable
 from lading._core.dataset.transform.concat import concatenated
 from lading._core.storage.stores import Stores
 from lading.errors import UsageError
@@ -43,7 +44,7 @@ _OF_OTHERS: Final = {
 
 @public("lading.open", _OF_OTHERS)
 def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all but one by keyword
-    source: Source,
+    source: Openable,
     *,
     format: str | None = None,  # noqa: A002 - the word users know
     split: str | None = None,
@@ -72,9 +73,13 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
 
     Example:
         ds = lading.open("s3://bucket/train/*.tar")
+        ds = lading.open(data_frame)
 
     Args:
         source: a file, folder, glob, brace pattern, `::`-joined list, a list of these, or a dataset's own index file.
+            Or rows: a `pyarrow.Table` or `RecordBatchReader`, a data frame of pandas or polars, or anything else with
+            `__arrow_c_stream__`; a `datasets.Dataset`; a list or generator of dicts (as `lading.writer` takes them), or
+            of tables. Rows are written to a temporary file now, in batches; the file lives as long as the dataset.
         format: format of the source. By default the name and first bytes of the first file decide.
         split: the split to read: the folder of this name, or the files whose names tell it, as Hugging Face's datasets
             finds them. By default all of the source, which must be one split.
@@ -127,7 +132,7 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
 
 
 @public("lading.concat")
-def concat(datasets: Sequence[Dataset], *, types: Mapping[str, pa.DataType] | pa.Schema | None = None) -> Dataset:
+def concat(datasets: Sequence[Queryable], *, types: Mapping[str, pa.DataType] | pa.Schema | None = None) -> Dataset:
     """Return one dataset of several, one after another. They may have different formats, options and steps.
 
     Columns have the type that holds all values. A column that a dataset lacks is null in its rows. Samples without a
@@ -138,11 +143,13 @@ def concat(datasets: Sequence[Dataset], *, types: Mapping[str, pa.DataType] | pa
         lading.concat([lading.open("tars/*.tar"), lading.open("more.parquet")]).write("all", format="webdataset")
 
     Args:
-        datasets: the datasets.
+        datasets: the datasets, or what `lading.open` takes.
         types: types of some columns, for columns that no type holds otherwise.
 
     Raises:
-        UsageError: no dataset, something else than a dataset, or samples together with documents.
+        UsageError: no dataset, no list, or samples together with documents.
         SchemaMismatch: no type holds the values of a column in all datasets (when the columns are asked for).
     """
+    if not isinstance(datasets, list | tuple):
+        raise UsageError("concat takes a list of datasets", found=kind_of(datasets), advice="Write [one, another].")
     return Dataset(OpenDataset.of(concatenated(datasets, types)))

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lading._core.dataset.order.chosen import ChosenSamples
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.open import Named
 from lading._core.dataset.source.pruning import shards_that_fit
+from lading._core.dataset.source.rows import Openable, shard_source
 from lading._core.dataset.source.shard_source import ShardSource
-from lading._core.dataset.source.source import Source
 from lading._core.dataset.steps.base import Step
 from lading._core.storage.roots import absolute_path
 from lading._core.storage.store_options import with_cache
@@ -75,13 +74,14 @@ class Query:
         """
         held = cls.held_by(source)
         if held is None:
-            return cls(Named.of(source), ReadOptions(**_with_stores(opening)))  # type: ignore[arg-type] # names of files
+            read = ReadOptions(**_with_stores(opening))
+            return cls(shard_source(source, read.schema), read)  # type: ignore[arg-type] # no dataset
         refuse_opening(opening)
         return held
 
     @staticmethod
     def held_by(source: object) -> Query | None:
-        """Return the query of a dataset, or the query that is given; None for names of files."""
+        """Return the query of a dataset, or the query that is given; None for what is no dataset yet."""
         if isinstance(source, HoldsQuery):
             return source.query
         return source if isinstance(source, Query) else None
@@ -125,7 +125,7 @@ class Query:
         return Query, (self.source, self.read, self.steps)
 
 
-Queryable: TypeAlias = Source | HoldsQuery | Query
+Queryable: TypeAlias = Openable | HoldsQuery | Query
 """What jobs and training take as their source."""
 
 

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading._core.arrow.free_memory import no_cycles
+from lading._core.arrow.streams import kind_of
 from lading._core.dataset.source.foreign import (
     COMPANIONS,
     UNFINISHED,
@@ -328,12 +329,15 @@ def _text(name: object) -> str:
 
 
 def _not_named(value: object) -> UsageError:
-    """Return the error of samples in memory, or of anything else that is no name."""
-    kind = type(value)
-    found = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-    return UsageError("a source is named by a text or a path", found=found,
-                      advice="Samples in memory are written first: by lading.writer, or by save_to_disk of Hugging "
-                      "Face's datasets.")  # fmt: skip
+    """Return the error of something that is neither the name of files nor rows."""
+    advice = None
+    if isinstance(value, Mapping):
+        name = next(iter(value), "train")
+        advice = f"Open one of its values: [{name!r}]. Or make a table of its columns: pyarrow.table(…)."
+    elif hasattr(value, "collect"):
+        advice = "Collect its rows first: .collect()."
+    return UsageError("no source of samples", expected="names of files, a table or data frame, or dicts",
+                      found=kind_of(value), advice=advice)  # fmt: skip
 
 
 def _is_there(name: str, stores: Stores) -> bool:

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from lading._core.dataset.query import HoldsQuery, Query
+from lading._core.dataset.opened import opened
+from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.shards import ReadPlan
 from lading._core.dataset.source.shard_source import ShardSource
 from lading._core.dataset.transform.part_shards import FORMAT, Part, PartShards, listing_of
@@ -21,16 +22,14 @@ from lading.options import ReadOptions
 __all__ = ["Parts", "concatenated"]
 
 
-def concatenated(datasets: Sequence[HoldsQuery], types: Mapping[str, pa.DataType] | pa.Schema | None = None) -> Query:
-    """Return several datasets, one after another, as one query. Raises UsageError, as `lading.concat`."""
+def concatenated(datasets: Sequence[Queryable], types: Mapping[str, pa.DataType] | pa.Schema | None = None) -> Query:
+    """Return several datasets, one after another, as one query. Those that are not open are opened.
+
+    Raises UsageError, as `lading.concat`.
+    """
     if not datasets:
         raise UsageError("no dataset to concatenate", advice="Give at least one.")
-    queries = list[Query]()
-    for each in datasets:
-        query = Query.held_by(each)
-        if query is None:
-            raise UsageError("concat takes datasets", found=repr(each)[:80], advice="Open it with lading.open.")
-        queries.append(query)
+    queries = [Query.held_by(each) or opened(each).query for each in datasets]
     _refuse_mixed_views(queries)
     named = [each.read.stores for each in queries if each.read.stores is not None]
     stores = Stores(

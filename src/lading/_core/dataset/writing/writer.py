@@ -23,6 +23,7 @@ from lading._core.arguments import public
 from lading._core.arrow.align import refuse_bare, refuse_duplicate_names
 from lading._core.arrow.references import concat
 from lading._core.arrow.rows import Encoders, rows_to_batch
+from lading._core.arrow.streams import ArrowStream, stream_of
 from lading._core.content.digests import DatasetDigest
 from lading._core.dataset.writing.open_sample import OpenSample, has_ids
 from lading._core.dataset.writing.single_file import check_file, is_file_name, lost_without_manifest, options_of_file
@@ -257,13 +258,14 @@ class DatasetWriter:
             self._write(batch, behind=False, duplicate_ids="error")
 
     def write_batch(
-        self, rows: pa.RecordBatch | pa.Table, *, behind: bool = False, duplicate_ids: OnDuplicateId = "error"
+        self, rows: pa.RecordBatch | ArrowStream, *, behind: bool = False, duplicate_ids: OnDuplicateId = "error"
     ) -> pa.Table | None:
         """Append rows. Return references (file, offset, length) to the written values, or None if values are no ranges.
 
         Example:
             writer.write_batch(pa.table({"id": [1, 2], "text": ["a", "b"]}))
 
+        Rows are a record batch, a table, a data frame of pandas or polars, or anything else with `__arrow_c_stream__`.
         Reference columns are read from where they point. The returned references name the files after the commit.
         A call that fails drops the whole dataset, as `abort` does.
 
@@ -284,11 +286,13 @@ class DatasetWriter:
         layout = self._kind.row_layout
         with self._dropping():
             self._write_rows()
-            batches = [rows]
-            if isinstance(rows, pa.Table):
-                refuse_bare(rows.num_rows, rows.num_columns)
+            if isinstance(rows, pa.RecordBatch):
+                batches = [rows]
+            else:
+                table = rows if isinstance(rows, pa.Table) else stream_of(rows).read_all()
+                refuse_bare(table.num_rows, table.num_columns)
                 # Samples of items are whole within the call, not within a chunk.
-                batches = layout.batches(rows) or [_no_rows(rows.schema)]
+                batches = layout.batches(table) or [_no_rows(table.schema)]
             written = [
                 self._write(part, behind=behind, duplicate_ids=duplicate_ids)
                 for batch in batches
