@@ -207,6 +207,11 @@ def test_batches_of_tars_have_all_columns_of_the_first_shard(tmp_path: Path, ord
         ({"missing": 0, "collate": "arrow"}, "samples and tables hold missing values"),
         ({"missing": {"label": 0}, "collate": "arrow"}, "samples and tables hold missing values"),
         ({"missing": {"lable": 0}}, "missing names a column that is not there: 'lable'; expected __key__, label"),
+        (
+            {"missing": {"label": 0, "hafl": 0}, "transform": lambda sample: {"half": 1}},
+            "missing names a column that is not there: 'hafl'; expected half",
+        ),
+        ({"image_size": 8}, "no column holds images; found image_size=8"),
     ],
 )
 def test_wrong_choices_are_refused(tmp_path: Path, options: Any, words: str) -> None:

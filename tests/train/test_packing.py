@@ -66,7 +66,8 @@ def _pieces(batches: list[dict[str, Any]]) -> list[list[int]]:
 def _packed(source: Path, method: Any, *, batch: int = 4, rank: int = 0, world: int = 1, **options: Any) -> Packer:
     shuffle, seed = options.pop("shuffle", "global"), options.pop("seed", 3)
     loader = lading.loader(source, batch, shuffle=shuffle, seed=seed, rank=rank, world_size=world)
-    options = {"tokenizer": _tokens, "end": _END, "batch_size": 2, "window": 2, **options}
+    window = {"window": 2} if method == "best-fit" else {}
+    options = {"tokenizer": _tokens, "end": _END, "batch_size": 2, **window, **options}
     return lading.pack(loader, options.pop("length", 16), method=method, **options)
 
 
@@ -354,6 +355,7 @@ def test_what_is_no_state_is_refused(texts: Path, change: Any) -> None:
         ({"length": 0}, "length must be"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"method": "greedy"}, "split or best-fit"),
+        ({"window": 8}, 'only best-fit has a window; found window=8 with method="split"'),
         ({"tokenizer": "gpt2"}, "no tokenizer"),
         ({"column": "caption"}, "no column of texts to pack; expected 'caption', found __key__, txt"),
         ({"tokenizer": None}, "no column of token ids to pack; expected input_ids or tokens"),

@@ -101,7 +101,8 @@ class ColumnMaker:
 
     Args:
         recipe: what is made.
-        known: gives the names of all columns; asked once if the recipe names any. None checks no names.
+        known: gives the names of all columns; asked once if the recipe names any, or has an `image_size`. None checks
+            no names.
 
     Raises:
         UsageError: a name in the recipe is unknown.
@@ -117,6 +118,7 @@ class ColumnMaker:
         self._lists = {*self._stored}  # of values that batches have as they are
         self._uneven = set[str]()  # lists of arrays, or of numbers
         self._draws = _takes_rng(recipe.transform)
+        self._unmade = set[str]()  # names of `missing` that a transform must make
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_readers": {}}
@@ -155,7 +157,8 @@ class ColumnMaker:
             spread: shares the work out to threads.
         """
         failed: Failed = {}
-        if self._known is not None and (self._recipe.decode or isinstance(self._recipe.missing, Mapping)):
+        recipe = self._recipe
+        if self._known is not None and (recipe.decode or recipe.image_size or isinstance(recipe.missing, Mapping)):
             self._refuse_unknown(self._known())
             self._known = None
         samples = rows if as_samples is None else as_samples(rows)
@@ -175,6 +178,11 @@ class ColumnMaker:
 
         spread(make, -(-count // at_once))
         columns = columns_of(made)
+        if unmade := sorted(self._unmade - columns.keys()) if columns else []:
+            raise UsageError(
+                f"missing names a column that is not there: {unmade[0]!r}", expected=", ".join(columns),
+                advice="A transform gives its columns for every sample, with None where a value is missing.",
+            )  # fmt: skip
         self.complete(columns, failed, samples)
         return columns, dict(sorted(failed.items()))
 
@@ -228,7 +236,9 @@ class ColumnMaker:
 
     def _refuse_unknown(self, known: Sequence[str]) -> None:
         recipe = self._recipe
-        missing = recipe.missing if isinstance(recipe.missing, Mapping) and recipe.transform is None else ()
+        missing = recipe.missing if isinstance(recipe.missing, Mapping) else ()
+        if recipe.transform is not None:
+            self._unmade, missing = {*missing} - {*known}, ()
         for argument, names in (("decode", recipe.decode or ()), ("missing", missing)):
             if unknown := sorted({*names} - {*known}):
                 raise UsageError(

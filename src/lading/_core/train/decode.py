@@ -27,6 +27,7 @@ __all__ = [
     "as_tensors",
     "decoder_of",
     "frames",
+    "holds_images",
     "holds_media",
     "of_function",
     "size_of",
@@ -81,6 +82,11 @@ def decoder_of(name: str, feature: Feature, way: Decode, size: tuple[int, int] |
 def holds_media(name: str, feature: Feature) -> bool:
     """Return whether values of a column are decoded by default: media, also inside lists and structs; safetensors."""
     return bool(_media_in(feature)) or (feature.is_bytes and _is_safetensors(name))
+
+
+def holds_images(feature: Feature) -> bool:
+    """Return whether a column holds images, also inside lists and structs."""
+    return "image" in _media_in(feature)
 
 
 def _is_safetensors(name: str) -> bool:

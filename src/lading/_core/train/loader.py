@@ -19,8 +19,9 @@ from lading._core.arguments import public
 from lading._core.dataset.opened import OpenDataset, opened
 from lading._core.dataset.query import Queryable, refuse_opening
 from lading._core.features.row_layout import row_layout
+from lading._core.features.types import feature_of
 from lading._core.train.columns import Collate, ColumnMaker, Recipe
-from lading._core.train.decode import Decode
+from lading._core.train.decode import Decode, holds_images
 from lading._core.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed, Parts
 from lading._core.train.missing import Missing
 from lading._core.train.mixing import ENDLESS
@@ -255,7 +256,8 @@ class Loader:
         _refuse_wrong(last, reading)
         self._feed, self._reading, self._recipe, self._given_ranks = feed, reading, recipe, ranks
         self._share = Share(feed.order(0).num_samples, batch_size, last, *(ranks or rank_and_world_size()))
-        self._maker = ColumnMaker(recipe, partial(_columns_of, feed.parts))
+        known = partial(_known_columns, feed.parts, recipe.image_size, recipe.decode)
+        self._maker = ColumnMaker(recipe, known)
         if any(row_layout(each.view).has_items for each in self.datasets):
             _refuse_of_samples_alone(self._maker, feed.parts)
         _refuse_no_batch(self._share)
@@ -557,6 +559,16 @@ def _refuse_other_state(state: Mapping[str, Any], feed: Feed, num_samples: int) 
 
 def _columns_of(parts: Parts) -> list[str]:
     return list(dict.fromkeys(name for _, dataset in parts for name in dataset.columns))
+
+
+def _known_columns(parts: Parts, image_size: Any, decode: Any) -> list[str]:
+    """Return the names of all columns. Raises UsageError for an `image_size` if no column is decoded to images."""
+    sizes_nothing = image_size is not None and not decode
+    sizes_nothing &= not any(row_layout(each.view).has_items for _, each in parts)
+    if sizes_nothing and not any(holds_images(feature_of(field)) for _, each in parts for field in each.schema):
+        raise UsageError("no column holds images", found=f"image_size={image_size}",
+                         advice='Leave it out; for bytes that are images add decode={"COLUMN": "numpy"}.')  # fmt: skip
+    return _columns_of(parts)
 
 
 def _refuse_of_samples_alone(maker: ColumnMaker, parts: Parts) -> None:

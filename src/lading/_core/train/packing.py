@@ -48,6 +48,7 @@ _OF_EACH_RANK: Final = 1
 """Version of states that each rank had by itself: those of a single rank are as today."""
 _TEXTS: Final = ("text", "txt")
 _TOKENS: Final = ("input_ids", "tokens")
+_WINDOW: Final = 128
 _MADE: Final = ("input_ids", "position_ids", "segment_ids")
 
 
@@ -116,7 +117,7 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
     end: int | None = None,
     pad: int = 0,
     batch_size: int = 1,
-    window: int = 128,
+    window: int | None = None,
     keep: Sequence[str] = (),
 ) -> Packer:
     """Pack the documents of a loader into sequences of exactly `length` tokens, by the batch.
@@ -152,7 +153,7 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
         end: id of the token that ends a document, put behind each; None for none.
         pad: id of padding.
         batch_size: sequences a batch.
-        window: of `best-fit`: documents are placed when they make up so many sequences.
+        window: of `best-fit`: documents are placed when they make up so many sequences. By default 128.
         keep: of `best-fit`: columns of the loader that a batch has too, such as images or keys: for each sequence the
             list of the values of its documents, in the order of their segments. A document that is longer than a
             sequence is an error then.
@@ -164,19 +165,23 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
         raise UsageError("pack takes a loader of lading's", expected="lading.loader(…)", found=type(loader).__name__)
     if method not in ("split", "best-fit"):
         raise UsageError("no such way to pack", expected="split or best-fit", found=repr(method))
-    for name, size in (("length", length), ("batch_size", batch_size), ("window", window)):
+    placed = _WINDOW if window is None else window
+    for name, size in (("length", length), ("batch_size", batch_size), ("window", placed)):
         if type(size) is not int or size < 1:
             raise UsageError(f"{name} must be a whole number of at least 1", found=repr(size))
     if isinstance(keep, str) or {*keep} & {*_MADE}:
         raise UsageError("keep is a list of other columns than those that are made", found=repr(keep))
     if keep and method == "split":
         raise UsageError("columns are kept of whole documents", expected='method="best-fit"', found='method="split"')
+    if window is not None and method == "split":
+        raise UsageError("only best-fit has a window", found=f'window={window} with method="split"',
+                         advice='Leave window out, or use method="best-fit".')  # fmt: skip
     texts = _Texts(tokenizer, column, end, keep)
     if loader.collate == "torch" or "torch" in sys.modules:
         from torch.utils.data import IterableDataset
 
         IterableDataset.register(Packer)  # so that DataLoader takes it as such
-    return Packer(loader, _Settings(method, length, end, window), texts, pad, batch_size)
+    return Packer(loader, _Settings(method, length, end, placed), texts, pad, batch_size)
 
 
 class Packer:
