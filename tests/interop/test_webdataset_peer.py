@@ -218,6 +218,10 @@ def test_names_without_an_ending_are_noted(tmp_path: Path) -> None:
     [note] = lading.convert(tmp_path / "in.parquet", tmp_path / "plain", format="webdataset").notes
     assert note == "without endings=webdataset (--to-option), webdataset gives bytes for caption, label"
     assert not lading.convert(tmp_path / "in.parquet", tmp_path / "out", format="mds").notes
+    for options, notes in (({}, [note]), ({"endings": "webdataset"}, [])):
+        with lading.writer(tmp_path / "written", options=options, overwrite=True) as writer:
+            writer.write(rows[0])
+        assert writer.summary.notes == notes
     # Tars that have no endings get them, and keep them in copies.
     lading.convert(tmp_path / "plain", tmp_path / "named", format="webdataset", options={"endings": "webdataset"})
     lading.convert(tmp_path / "named", tmp_path / "copy", format="webdataset")

@@ -70,6 +70,7 @@ class WriteSummary(ResultText):
         size_bytes: bytes of these files.
         payload_bytes: bytes of values, before framing and compression.
         counts: what was reported, by a short phrase.
+        notes: what readers of the format make less of than lading, and the option that changes it.
     """
 
     num_samples: int
@@ -77,6 +78,7 @@ class WriteSummary(ResultText):
     size_bytes: int
     payload_bytes: int
     counts: Mapping[str, int] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
 
 @public("lading.writer")
@@ -196,6 +198,7 @@ class DatasetWriter:
         self._open_sample = OpenSample()
         self._digest: DatasetDigest | None = None
         self._more: dict[str, str] = {}
+        self._notes: list[str] = []
         self._finished = self._done = self._dropped = False
 
     @property
@@ -536,6 +539,7 @@ class DatasetWriter:
             self.counts.update(lost_without_manifest(kind, schema))
         back = kind.format.written(schema, kind.options)
         if len(schema) and kind.row_layout.types_by_format:
+            self._notes = [back.note] if back.note else []
             schema = schema if back.schema is None else back.schema()
         options: dict[str, Any] = {}
         if self._members is not None or kind.restores(schema):
@@ -576,6 +580,7 @@ class DatasetWriter:
             sum(f.size_bytes + f.beside_bytes for f in facts),
             sum(f.payload_bytes for f in facts),
             dict(self.counts),
+            self._notes,
         )
 
     def abort(self) -> None:
