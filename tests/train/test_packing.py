@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lading
@@ -192,8 +192,8 @@ def _steps(packers: list[Packer], steps: int | None = None) -> list[list[int]]:
     return found
 
 
+@settings(max_examples=settings.default.max_examples // 4)
 @given(data=st.data())
-@pytest.mark.cases(6)
 def test_ranks_have_the_same_sequences_as_one_and_as_many_steps(texts: Path, data: st.DataObject) -> None:
     """Also where a state goes on with other ranks and batches."""
     method, shuffle = data.draw(st.sampled_from(_METHODS)), data.draw(st.sampled_from([False, "global"]))
@@ -467,8 +467,8 @@ def _rows(batch: dict[str, Any], kept: str) -> list[Any]:
     return [*zip(batch["input_ids"].tolist(), values, batch["__key__"], strict=True)]
 
 
+@settings(max_examples=settings.default.max_examples // 4)
 @given(data=st.data())
-@pytest.mark.cases(6)
 def test_kept_columns_are_read_by_the_rank_that_gives_the_sequence(pictures: Path, data: st.DataObject) -> None:
     """They are those of one rank, wherever training stops, and no rank decodes those of others."""
     name = data.draw(st.sampled_from(["parquet", "webdataset", "jsonl"]))
