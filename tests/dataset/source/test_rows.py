@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import pytest
 from PIL import Image
 
 import lading
+from in_process import by_tasks
 from lading.errors import SchemaMismatch, SourceNotFound, UsageError
 
 _ROWS: list[dict[str, Any]] = [{"id": i, "name": f"n{i % 3}", "tags": ["a"] * (i % 2 + 1)} for i in range(1200)]
@@ -30,6 +32,13 @@ def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", None)
 
 
+def _file_of(table: pa.Table) -> io.BytesIO:
+    written = io.BytesIO()
+    with pa.ipc.new_stream(written, table.schema) as writer:
+        writer.write_table(table)
+    return io.BytesIO(written.getvalue())
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -40,16 +49,18 @@ def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lambda: pl.DataFrame(_ROWS),
         lambda: _ROWS,
         lambda: iter(_ROWS),
+        _TABLE.to_pydict,
+        lambda: _file_of(_TABLE),
         lambda: tuple(_ROWS),
         lambda: [_TABLE.slice(0, 1010), _TABLE.slice(1010)],
         lambda: iter(_TABLE.to_batches(300)),
         lambda: datasets.Dataset.from_list(_ROWS),
         lambda: datasets.Dataset.from_list([*_ROWS, *_ROWS]).select(range(1200, 2400)),
     ],
-    ids=["table", "batch", "reader", "pandas", "polars", "list", "generator", "tuple", "tables", "batches", "datasets",
-         "datasets-rows"],
+    ids=["table", "batch", "reader", "pandas", "polars", "list", "generator", "dict", "file", "tuple", "tables",
+         "batches", "datasets", "datasets-rows"],
 )  # fmt: skip
-@pytest.mark.cases(12)
+@pytest.mark.cases(14)
 def test_rows_are_samples(given: Callable[[], Any]) -> None:
     ds = lading.open(given())
     assert (len(ds), ds.columns) == (1200, ["id", "name", "tags"])
@@ -72,6 +83,12 @@ def test_each_verb_takes_rows(tmp_path: Path) -> None:
         writer.write_batch(frame)
         writer.write_batch(pl.from_pandas(frame).with_columns(pl.col("txt").str.to_uppercase()))
     assert [sample["txt"] for sample in lading.open(tmp_path / "more.parquet")] == ["one", "two", "ONE", "TWO"]
+
+
+def test_verify_reads_rows() -> None:
+    frame = pd.DataFrame({"a": [1, 2]})
+    assert lading.verify(frame).ok
+    assert lading.verify(lading.concat([frame, frame])).samples == 4
 
 
 def test_features_of_hugging_face_stay() -> None:
@@ -139,7 +156,7 @@ def test_the_file_lives_as_long_as_a_dataset_of_its_rows() -> None:
     assert lading.concat([behind, behind])[1] == _ROWS[7]
     del behind
     assert not os.path.exists(file)
-    with pytest.raises(SourceNotFound, match=r"pyarrow\.Table: the rows are gone.*\.write"):
+    with pytest.raises(SourceNotFound, match=r"pyarrow\.Table: the rows are gone.*a file first"):
         pickle.loads(copy)
 
 
@@ -159,7 +176,9 @@ def test_a_forked_child_leaves_the_file() -> None:
         (None, "no source of samples; expected names of files, a table or data frame, or dicts, found NoneType"),
         (3, "no source of samples.*found int"),
         ([3], "no source of samples.*found int"),
-        ({"a": [1]}, r"found dict\. Open one of its values: \['a'\]\. Or make a table of its columns: pyarrow\.table"),
+        ({}, "no source of samples.*found dict"),
+        ({"a": 1}, r"dict: these rows make no Arrow table"),
+        (io.StringIO("text"), r"StringIO: the stream gives text.* binary mode"),
         (datasets.DatasetDict({"train": datasets.Dataset.from_dict({"a": [1]})}), r"Open one of its values: \['train'"),
         (pl.LazyFrame({"a": [1]}), r"found polars\.LazyFrame\. Collect its rows first: \.collect\(\)"),
         (pl.Series([1]), r"polars\.Series: these rows make no Arrow table"),
@@ -169,7 +188,7 @@ def test_a_forked_child_leaves_the_file() -> None:
         ([{"a": 1}, {"a": "x"}], "row 1 column 'a': the values of one field are of several kinds"),
     ],
 )
-@pytest.mark.cases(11)
+@pytest.mark.cases(13)
 def test_what_makes_no_samples_is_refused(given: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         lading.open(given)
@@ -184,8 +203,20 @@ def test_tables_that_do_not_fit_each_other_are_refused() -> None:
 def test_rows_have_no_options_of_files() -> None:
     for option in ({"format": "parquet"}, {"split": "train"}, {"config": "en"}):
         [(name, _)] = option.items()
-        with pytest.raises(UsageError, match=rf"pyarrow\.Table: rows in memory have no {name}; found {name}="):
+        with pytest.raises(UsageError, match=rf"pyarrow\.Table: this source has no {name}; found {name}="):
             lading.open(_TABLE, **option)
+
+
+def test_no_other_run_reads_rows_again(tmp_path: Path) -> None:
+    for source in (_TABLE, lading.open(_TABLE).limit(3), lading.concat([_TABLE, _TABLE])):
+        for option in ({"resume": True}, {"rank": 0, "world_size": 2}):
+            with pytest.raises(UsageError, match=r"another run cannot read these rows again.*a file first"):
+                lading.convert(source, tmp_path / "out", format="parquet", **option)
+
+
+def test_workers_and_a_loader_read_rows(tmp_path: Path) -> None:
+    assert lading.convert(_TABLE, tmp_path / "out", format="parquet", rows_per_shard=500, **by_tasks(2)).shards == 3
+    assert sum(len(batch["id"]) for batch in lading.loader(_TABLE, 100, decode=False)) == 1200
 
 
 def test_an_error_of_a_generator_is_its_own(tmp_path: Path) -> None:

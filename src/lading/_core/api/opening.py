@@ -77,9 +77,10 @@ def open_dataset(  # noqa: PLR0913 - one argument a decision of the user; all bu
 
     Args:
         source: a file, folder, glob, brace pattern, `::`-joined list, a list of these, or a dataset's own index file.
-            Or rows: a `pyarrow.Table` or `RecordBatchReader`, a data frame of pandas or polars, or anything else with
-            `__arrow_c_stream__`; a `datasets.Dataset`; a list or generator of dicts (as `lading.writer` takes them), or
-            of tables. Rows are written to a temporary file now, in batches; the file lives as long as the dataset.
+            `-` is standard input. Or rows: a `pyarrow.Table` or `RecordBatchReader`, a data frame of pandas or polars,
+            or anything else with `__arrow_c_stream__`; a `datasets.Dataset`; a list or generator of dicts (as
+            `lading.writer` takes them), or of tables; a dict of columns; a binary file object. Rows and standard input
+            are written to a temporary file now, in batches. The file lives as long as the dataset.
         format: format of the source. By default the name and first bytes of the first file decide.
         split: the split to read: the folder of this name, or the files whose names tell it, as Hugging Face's datasets
             finds them. By default all of the source, which must be one split.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, Protocol, TypeGuard
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lading.errors import UsageError
 
-__all__ = ["ArrowStream", "is_table", "kind_of", "stream_of"]
+__all__ = ["ArrowStream", "is_hugging_face", "is_table", "kind_of", "stream_of"]
 
 _BATCH_ROWS = 1000
 
@@ -25,19 +25,19 @@ class ArrowStream(Protocol):
 
 def is_table(rows: object) -> TypeGuard[ArrowStream]:
     """Whether `stream_of` takes the rows: they have Arrow's interface, or are of Hugging Face's datasets."""
-    return hasattr(rows, "__arrow_c_stream__") or _is_hugging_face(rows)
+    return hasattr(rows, "__arrow_c_stream__") or is_hugging_face(rows)
 
 
-def stream_of(rows: ArrowStream) -> pa.RecordBatchReader:
-    """Return rows as a stream of record batches, by Arrow's PyCapsule interface, or of a `datasets.Dataset`.
+def stream_of(rows: ArrowStream | Mapping[str, Any]) -> pa.RecordBatchReader:
+    """Return rows as a stream of record batches: of a table, a `datasets.Dataset`, or a dict of columns.
 
     Raises:
         UsageError: values that Arrow does not hold, or an array in place of a table.
     """
-    if _is_hugging_face(rows):
+    if is_hugging_face(rows):
         return _stream_of_hugging_face(rows)
     try:
-        return pa.RecordBatchReader.from_stream(rows)
+        return pa.RecordBatchReader.from_stream(pa.table(rows) if isinstance(rows, Mapping) else rows)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UsageError("these rows make no Arrow table", file=kind_of(rows), found="; ".join(map(str, error.args)),
                          advice="Give columns of different names, with values of one type.") from error  # fmt: skip
@@ -49,7 +49,8 @@ def kind_of(rows: object) -> str:
     return f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}".removeprefix("builtins.")
 
 
-def _is_hugging_face(rows: object) -> bool:
+def is_hugging_face(rows: object) -> bool:
+    """Whether rows are those of a `datasets.Dataset` or `IterableDataset`."""
     library = sys.modules.get("datasets")  # whoever has such an object has imported it
     return library is not None and isinstance(rows, (library.Dataset, library.IterableDataset))
 

@@ -66,7 +66,8 @@ Sources = Annotated[
     typer.Argument(
         metavar="SRC",
         show_default=False,
-        help="Files, folders, patterns ('docs/*.tar', 'shard-{00..41}.tar'), URLs, or a dataset's own index file.",
+        help="Files, folders, patterns ('docs/*.tar', 'shard-{00..41}.tar'), URLs, or a dataset's own index file. "
+        "- is standard input.",
     ),
 ]
 _OUTPUT = "Output"

@@ -30,6 +30,11 @@ class ShardSource(ABC):
     def names(self) -> Source:
         """The files, folders and patterns whose shards these are, as `lading.open` takes them."""
 
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the files are there for this process alone, so that no other run or machine can read them."""
+        return False
+
     @abstractmethod
     def open(self, read: ReadOptions) -> Shards:
         """Open the shards, and find the format and the view. Raises as `lading.open`."""

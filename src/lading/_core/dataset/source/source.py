@@ -333,7 +333,7 @@ def _not_named(value: object) -> UsageError:
     advice = None
     if isinstance(value, Mapping):
         name = next(iter(value), "train")
-        advice = f"Open one of its values: [{name!r}]. Or make a table of its columns: pyarrow.table(…)."
+        advice = f"Open one of its values: [{name!r}]."
     elif hasattr(value, "collect"):
         advice = "Collect its rows first: .collect()."
     return UsageError("no source of samples", expected="names of files, a table or data frame, or dicts",

@@ -58,7 +58,13 @@ class Parts(ShardSource):
     @property
     def names(self) -> list[str]:
         """The names of the sources: what opens all files as those of one dataset, without the steps."""
-        return [str(each.source) for each in self.queries]
+        given = [each.source.names for each in self.queries]
+        return [names if isinstance(names, str) else str(names) for names in given]
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the files of any dataset are."""
+        return any(each.source.is_temporary for each in self.queries)
 
     def open(self, read: ReadOptions) -> PartShards:
         """Open the shards of all datasets; bad ones are skipped where all datasets skip them."""

@@ -102,6 +102,10 @@ def _open_job(job: Job, shards: Shards, to: Destination, held: ExitStack) -> Ope
     """
     job = job.reading(options=take_files_in(shards, job.read.options))
     opened = OpenJob(job, shards, to, held)
+    if job.query.source.is_temporary and (job.write.resume or job.write.rank is not None):
+        raise UsageError("another run cannot read these rows again", file=str(job.query.source),
+                         found="rank" if job.write.rank is not None else "resume",
+                         advice="Write the rows to a file first, such as rows.arrow, and convert that.")  # fmt: skip
     if job.write.rank is not None:
         refuse_for_ranks(job.write, is_one_file=to.is_file, counts_keys=opened.counts_keys)
         opened = replace(opened, rank=rank_of(job.write, os.environ))  # before all the rest

@@ -183,11 +183,11 @@ def verify(  # noqa: PLR0913 - one argument a decision of the user; all but one 
         raise UsageError("a quick verification reads no samples", found=f"--quick and --{'deep' if deep else 'decode'}",
                          advice="Choose one of them.")  # fmt: skip
     depth = Depth.DECODE if decode else Depth.DEEP if deep else Depth.QUICK if quick else Depth.FILES
-    query = Query.of(source, **opening)
-    if Query.held_by(source) is None and query.read.schema_overrides:
+    given = Query.of(source, **opening)  # temporary files of rows live as long as it does
+    if Query.held_by(source) is None and given.read.schema_overrides:
         raise UsageError("files are verified with the types that they have", found="schema_overrides (--type)",
                          advice="Leave the types out.")  # fmt: skip
-    query = Query(Named.of(query.source.names), query.read)  # of datasets one after another the files
+    query = Query(Named.of(given.source.names), given.read)  # of datasets one after another the files
     query = query.reading(schema_overrides=None, on_bad_shard="error")  # bad shards are findings
     part, stores = parse_part(sample), query.stores
     began = time.perf_counter()
