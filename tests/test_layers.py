@@ -27,7 +27,7 @@ LAYERS = (
     "interleaved manifest",
     "pipeline",
     "dataset",
-    "jobs testing train",
+    "jobs tables testing train",
     "api",
     "public",
     "cli compat",

@@ -17,6 +17,7 @@ from lading._core.api.key_verbs import KeyVerbs
 from lading._core.api.layout_verbs import LayoutVerbs
 from lading._core.api.order_verbs import OrderVerbs
 from lading._core.api.step_verbs import StepVerbs
+from lading._core.api.table_verbs import TableVerbs
 from lading._core.arguments import Later, arguments_of, public
 from lading._core.content.media_files import Opening
 from lading._core.dataset.sample_list import SampleList
@@ -71,7 +72,7 @@ _OF_OTHERS = {
     "rename_columns": "Write ds.rename({'txt': 'caption'}).",
     "save_to_disk": "Write ds.write('out', format='arrow').",
     "select_columns": "Write ds.select('txt', …).",
-    "set_format": "ds.loader(N, collate='torch') gives tensors.",
+    "set_format": "ds.loader(N, collate='torch') gives tensors, ds.to_pandas() and ds.to_polars() give frames.",
     "shard": "ds.loader(N, rank=R, world_size=N) reads a share; ds.write('out', num_shards=N) cuts shards.",
     "skip": "Write ds[N:].",
     "to_csv": "Write ds.write('out.csv').",
@@ -79,13 +80,13 @@ _OF_OTHERS = {
     "to_parquet": "Write ds.write('out.parquet').",
     "train_test_split": "Write ds.split({'train': 0.9, 'test': 0.1}).",
     "unique": "Write ds.dedup('label')['label'].to_pylist(), or ds.stats() for counts.",
-    "with_format": "ds.loader(N, collate='torch') gives tensors.",
+    "with_format": "ds.loader(N, collate='torch') gives tensors, ds.to_pandas() and ds.to_polars() give frames.",
 }
 """Attributes of datasets of Hugging Face and webdataset, and what to write."""
 
 
 @public("ds")
-class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs):
+class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs, TableVerbs):
     """A source, how it is read, and steps. Immutable: every step gives a new dataset, and reads nothing.
 
     Rows are read when they are iterated, taken by number, written, or looked at. Datasets can be pickled: another

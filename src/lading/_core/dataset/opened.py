@@ -240,7 +240,7 @@ class OpenDataset(HoldsQuery):
         """Rows with values of each column that holds these fields; none where all shards must be asked for its type."""
         columns = list(dict.fromkeys(path.column for path in wanted.values()))
         found: dict[str, pa.RecordBatch] = {}
-        for batch in self._looked_at(_TYPED_ROWS, columns):
+        for batch in self.looked_at(_TYPED_ROWS, columns):
             there = (name for name in columns if name in batch.schema.names and name not in found)
             found |= {name: batch for name in there if batch.column(name).null_count < batch.num_rows}
             if len(found) == len(columns):
@@ -260,7 +260,7 @@ class OpenDataset(HoldsQuery):
         key = [KEY] if KEY in schema.names else []
         looked = self._behind_steps
         looks = {
-            name: looked.traced_with_bytes([*key, name], iteration.MAX_ROWS, self._most_bytes, self._policy)
+            name: looked.traced_with_bytes([*key, name], iteration.MAX_ROWS, self._most_bytes, self.policy)
             for name in names
         }
         return {name: flat_fields(name, schema.field(name), found) for name, found in looks.items()}
@@ -334,7 +334,7 @@ class OpenDataset(HoldsQuery):
         """Yield all rows in order, as `Dataset.batches`."""
         read = self if fields is None else self._with_fields(fields)
         most = self._most_bytes if max_bytes is None else max_bytes
-        how = Batching(max_rows, most, columns, lazy, views, on_error or self._policy, shards_per_batch)
+        how = Batching(max_rows, most, columns, lazy, views, on_error or self.policy, shards_per_batch)
         return self._counted(read, how)
 
     def _counted(self, read: OpenDataset, how: Batching) -> Iterator[pa.RecordBatch]:
@@ -364,11 +364,11 @@ class OpenDataset(HoldsQuery):
     def _behind_steps(self) -> ChosenSamples:
         return self.chosen or ChosenSamples(self.fitting, ())
 
-    def _looked_at(
+    def looked_at(
         self, max_rows: int, columns: Sequence[str] | None, *, lazy: bool = True, on_error: OnError | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows by the batch, for a look that `counts` do not show."""
-        how = Batching(max_rows, self._most_bytes, columns, lazy, on_error=on_error or self._policy)
+        how = Batching(max_rows, self._most_bytes, columns, lazy, on_error=on_error or self.policy)
         return self._in_order(how, Outcomes())
 
     @property
@@ -377,7 +377,8 @@ class OpenDataset(HoldsQuery):
         return iteration.MAX_BYTES if most is None else parse_bytes(most)
 
     @property
-    def _policy(self) -> OnError:
+    def policy(self) -> OnError:
+        """What is done about a row whose payload is unavailable."""
         return self._query.read.on_materialize_error or "error"
 
     def _with_fields(self, fields: Sequence[str]) -> OpenDataset:
@@ -403,7 +404,7 @@ class OpenDataset(HoldsQuery):
         found: list[dict[str, Any]] = []
         labels: dict[str, Sequence[str]] = {}
         rows = _DOCUMENT_ROWS if self.shards.has_items else max(count, 1)
-        for batch in self._looked_at(rows, None, lazy=False, on_error="warn"):
+        for batch in self.looked_at(rows, None, lazy=False, on_error="warn"):
             labels |= shown.labels_of(batch.schema)
             table = pa.Table.from_batches([batch])
             found += samples_as_dicts(self.shards, table, media=self.media, keep_broken=True)

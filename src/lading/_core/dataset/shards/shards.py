@@ -490,7 +490,8 @@ class Shards:
         if self.fixed_schema:
             return replace(self.source(shard), row_filter=row_filter)
         source = self.indexed(shard)
-        return None if source.index is None else replace(source, by_index=True)
+        index = self.indexes.held(shard) if source.index is None else source.index
+        return None if index is None else replace(source, index=index, by_index=True)
 
     def detach(self, shard: int) -> None:
         """Keep an open shard for its next pass, without its file, while all such take less than 64 MiB."""

@@ -1,0 +1,1 @@
+"""Datasets as tables, as other programs read them: Arrow streams, dataframes, SQL."""
