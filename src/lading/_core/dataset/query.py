@@ -75,7 +75,7 @@ class Query:
         held = cls.held_by(source)
         if held is None:
             read = ReadOptions(**_with_stores(opening))
-            return cls(shard_source(source, read.schema), read)  # type: ignore[arg-type] # no dataset
+            return cls(shard_source(source, read.schema).pinned(read.stores), read)  # type: ignore[arg-type] # no dataset
         refuse_opening(opening)
         return held
 

@@ -21,6 +21,7 @@ import xxhash
 from lading._core.arrow.references import with_refs
 from lading._core.formats.base import ShardFile
 from lading._core.storage.base import temporary_name
+from lading._core.storage.hub import unpinned
 
 __all__ = ["IndexCache", "cache_folder"]
 
@@ -52,7 +53,7 @@ class IndexCache:
         info = source.info or source.store.head(source.path)
         if not info.version:
             return None
-        url = source.path if "://" in source.path else os.path.abspath(source.path)
+        url = unpinned(source.path) if "://" in source.path else os.path.abspath(source.path)
         key = "\n".join((_LAYOUT, type(source.store).__name__, url, str(info.size_bytes), info.version, kind))
         return os.path.join(self.folder, f"{xxhash.xxh3_128_hexdigest(key.encode())}.arrow")
 

@@ -13,7 +13,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
@@ -42,7 +42,7 @@ from lading.errors import LadingError, NotFound, ShortRead, StoreError, UsageErr
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-__all__ = ["FsspecSink", "FsspecStore"]
+__all__ = ["FsspecSink", "FsspecStore", "exactly", "own_errors"]
 
 FileSystem: TypeAlias = "AbstractFileSystem"
 
@@ -53,7 +53,8 @@ _PART_BYTES = 8 << 20
 _UNCHECKED_BYTES = 64 << 20
 """A longer range is checked against the file's size first: some backends allocate its memory whatever the file holds.
 """
-_VERSION_KEYS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
+_VERSION_KEYS = ("ETag", "etag", "generation", "mtime", "LastModified", "last_modified", "updated", "created",
+                 "blob_id", "xet_hash")  # fmt: skip
 _GLOB = re.compile(r"[*?\[]")
 _EXTRAS = {"s3fs": "s3", "gcsfs": "gcs", "adlfs": "azure", "huggingface_hub": "hf"}
 """Extras of lading by the package that they install."""
@@ -108,8 +109,7 @@ class FsspecStore:
 
     def head(self, path: str) -> FileInfo:
         """Return size, and etag or modification time as the version. Raises NotFound, or StoreError if not a file."""
-        fs = self.fs
-        found = self._retries.call(partial(_facts, fs, path), path, is_first=True)
+        found = self._retries.call(partial(self._facts, path), path, is_first=True)
         if found["type"] != "file":
             raise no_file(path, f"a {found['type']}")
         if found["size"] is None:
@@ -128,13 +128,30 @@ class FsspecStore:
         with suppress(NotFound):  # of S3, where there is no such bucket
             self._retries.meet(self.head, prefix)
             root = _stripped(fs, prefix)
-            found = self._retries.call(partial(_found, fs, prefix), prefix)
+            found = self._retries.call(partial(self._found, prefix), prefix)
         infos = []
         for name, info in found.items():
             inside = name.removeprefix(root).lstrip("/")
             if inside and info.get("type") != "directory" and not any(map(unfinished, inside.split("/"))):
                 infos.append(_info(lead + inside, info))
         yield from sorted(infos, key=lambda info: info.path)
+
+    def _errors(self, path: str) -> AbstractContextManager[None]:
+        return _errors(path)
+
+    def _facts(self, path: str) -> dict[str, Any]:
+        fs = self.fs
+        with self._errors(path):
+            fs.invalidate_cache(whole(path))
+            found: dict[str, Any] = fs.info(whole(path))
+            return found
+
+    def _found(self, prefix: str) -> Mapping[str, Any]:
+        fs = self.fs
+        with self._errors(prefix):
+            fs.invalidate_cache(whole(prefix))
+            found: Mapping[str, Any] = fs.find(whole(prefix), detail=True)
+            return found
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         """Return one `bytes` per range, requested concurrently where the backend supports it.
@@ -305,7 +322,7 @@ class FsspecSink:
 def _errors(path: str) -> Iterator[None]:
     """Convert errors of a backend into lading's own. What names a URL with its secret is no cause of them."""
     try:
-        with _own_errors(path):
+        with own_errors(path):
             yield
     except StoreError as error:
         if whole(path) == path and not any(map(_holds_secret, _causes(error))):
@@ -332,7 +349,7 @@ def _holds_secret(error: BaseException) -> bool:
 
 
 @contextmanager
-def _own_errors(path: str) -> Iterator[None]:
+def own_errors(path: str) -> Iterator[None]:
     """Convert errors of a backend into lading's own. Each backend has classes of its own for a failed connection."""
     with store_errors(path):
         try:
@@ -402,8 +419,9 @@ def _stripped(fs: FileSystem, path: str) -> str:
     return name.rstrip("/")
 
 
-def _info(path: str, found: dict[str, Any]) -> FileInfo:
-    version = next((found[key] for key in _VERSION_KEYS if found.get(key)), "")
+def _info(path: str, found: Mapping[str, Any]) -> FileInfo:
+    large = found.get("lfs") or {}  # of the Hub
+    version = large.get("sha256") or next((found[key] for key in _VERSION_KEYS if found.get(key)), "")
     if isinstance(version, datetime):
         version = version.timestamp()  # a backend may return a datetime here and seconds there
     version = str(version)
@@ -423,20 +441,6 @@ def _check_size(info: FileInfo, written: int) -> None:
         )
 
 
-def _facts(fs: FileSystem, path: str) -> dict[str, Any]:
-    with _errors(path):
-        fs.invalidate_cache(whole(path))
-        found: dict[str, Any] = fs.info(whole(path))
-        return found
-
-
-def _found(fs: FileSystem, prefix: str) -> Mapping[str, Any]:
-    with _errors(prefix):
-        fs.invalidate_cache(whole(prefix))
-        found: Mapping[str, Any] = fs.find(whole(prefix), detail=True)
-        return found
-
-
 def _ask_missing(fs: FileSystem, path: str, ranges: Sequence[tuple[int, int]], came: dict[int, bytes]) -> None:
     """Request the ranges that have not come yet, and keep those that come whole. Raises the error of the first."""
     asked = [number for number in range(len(ranges)) if number not in came]
@@ -451,7 +455,7 @@ def _ask_missing(fs: FileSystem, path: str, ranges: Sequence[tuple[int, int]], c
             with _errors(path):
                 if isinstance(answer, BaseException):
                     raise answer
-            came[number] = _exactly(path, *ranges[number], answer)
+            came[number] = exactly(path, *ranges[number], answer)
         except LadingError as error:
             failed = failed or error
     if failed is not None:
@@ -464,7 +468,8 @@ def _outside(error: StoreError) -> bool:
     return error.errno == errno.EINVAL or HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE in statuses
 
 
-def _exactly(path: str, offset: int, length: int, answer: bytes) -> bytes:
+def exactly(path: str, offset: int, length: int, answer: bytes) -> bytes:
+    """Return the answer to a request for a range. Raises ShortRead, StoreError unless it has this length."""
     if len(answer) < length:
         raise ShortRead(
             "the store gave too few bytes",

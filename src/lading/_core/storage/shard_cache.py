@@ -28,6 +28,7 @@ import xxhash
 
 from lading._core.storage.base import Buffer, FileInfo, Store, store_errors, temporary_name, unfinished, without_query
 from lading._core.storage.checksum import Checksum
+from lading._core.storage.hub import unpinned
 from lading._core.storage.local import LocalStore
 from lading.errors import CorruptShard, NotFound, ShortRead, StoreError, UsageError
 
@@ -90,7 +91,7 @@ class ShardCache:
     def path(self, url: str, version: str) -> str:
         """Return where the copy of a file is, if there is one."""
         ending = _ENDING.fullmatch(os.path.splitext(without_query(url))[1])
-        name = f"{xxhash.xxh3_128_hexdigest(url.encode())}-{xxhash.xxh3_64_hexdigest(version.encode())}"
+        name = f"{xxhash.xxh3_128_hexdigest(unpinned(url).encode())}-{xxhash.xxh3_64_hexdigest(version.encode())}"
         return os.path.join(self.folder, name + (ending[0] if ending else ""))
 
     def read(self, url: str, ranges: Sequence[tuple[int, int]], version: str) -> list[Buffer] | None:

@@ -4,7 +4,7 @@
     memory://               files in memory (one store for the process)
     s3:// gs:// az:// …     obstore where it is installed, else fsspec with the package for the scheme
     https://                the same; lists of files by fsspec
-    hf:// …                 fsspec, with the package for the scheme
+    hf:// …                 the client of Hugging Face
     pipe:, a::b             refused: data must not run programs, nor open one file through another
 
 Callers may assign other stores to URL prefixes, and options to the stores made here: pass `Stores`.
@@ -177,5 +177,6 @@ def _by_obstore(place: str, options: Options, _: frozenset[tuple[str, str]]) -> 
 @lru_cache(maxsize=256)
 def _by_fsspec(place: str, options: Options, _: frozenset[tuple[str, str]]) -> FsspecStore:
     from lading._core.storage.fsspec import FsspecStore
+    from lading._core.storage.hub import HubStore
 
-    return FsspecStore(place, options=options)
+    return (HubStore if place.startswith("hf://") else FsspecStore)(place, options=options)

@@ -20,6 +20,7 @@ from lading._core.content.documents import is_documents
 from lading._core.dataset.shards.bad_shards import is_bad_shard, naming_salvage
 from lading._core.dataset.shards.shards import DETECT_SHARDS, ReadPlan, Shards, hold_few
 from lading._core.dataset.source.foreign import files_of_log
+from lading._core.dataset.source.hub_names import of_commits
 from lading._core.dataset.source.manifest_options import (
     manifest_options,
     members_of,
@@ -476,6 +477,10 @@ class Named(ShardSource):
     def open(self, read: ReadOptions) -> Shards:
         """Open the shards, and find the format and the view. Raises as `lading.open`."""
         return _open(self.given, read)
+
+    def pinned(self, stores: Stores | None) -> Named:
+        """Return the same names; those of datasets of the Hub say their commit."""
+        return Named(of_commits(self.given, stores))
 
     def absolute(self, stores: Stores) -> Named:
         """Return the same shards for a process with another current folder."""

@@ -35,6 +35,10 @@ class ShardSource(ABC):
         """Whether the files are there for this process alone, so that no other run or machine can read them."""
         return False
 
+    def pinned(self, stores: Stores | None) -> ShardSource:  # noqa: ARG002 - of names alone
+        """Return the source in the version that is there, where a name may come to mean another one."""
+        return self
+
     @abstractmethod
     def open(self, read: ReadOptions) -> Shards:
         """Open the shards, and find the format and the view. Raises as `lading.open`."""

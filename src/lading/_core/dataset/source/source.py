@@ -112,6 +112,7 @@ _VARIABLE = re.compile(r"\$\{(WDS_[A-Za-z0-9_]*)\}")
 _GLOB = re.compile(r"[*?\[]")
 _EXPANDED = re.compile(r"::|[{$]")
 _DEEP = "**"
+_HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*(?:@[\w./-]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,10 +448,18 @@ def _list_one(name: str, stores: Stores, limits: Limits, asked: Asked) -> Listin
         if asked.missing_too and claimed_by(path) is not None:
             return ListedShard(path)
         what = "no such file or folder" if is_local(store) else "the bucket or path does not exist"
-        raise SourceNotFound(what, file=name, found=None if name else repr(name), advice=error.advice) from error
+        advice = error.advice or (_on_hub(name) if is_local(store) else None)
+        raise SourceNotFound(what, file=name, found=None if name else repr(name), advice=advice) from error
     _refuse_split(name, asked)
     listing = _listed_in_json(store, path, info, limits) if path.endswith(".json") else None
     return ListedShard(path, size_bytes=info.size_bytes, version=info.version) if listing is None else listing
+
+
+def _on_hub(name: str) -> str | None:
+    """What to write if a name that is not there is one of the Hub; such a name alone never opens a repository."""
+    if _HUB_NAME.fullmatch(name) is None or claimed_by(name) is not None or os.path.lexists(name.partition("/")[0]):
+        return None
+    return f"For a dataset of Hugging Face's Hub, write hf://datasets/{name}."
 
 
 def _list_glob(store: Store, name: str, path: str, asked: Asked) -> Listing:
