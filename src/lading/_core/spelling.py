@@ -25,7 +25,7 @@ _NAMES = {
     "type": "schema_overrides", "join-columns": "columns", "join-how": "how",
 }  # fmt: skip
 """Arguments whose names differ from those of the options."""
-_METHODS = {"columns": "select", "drop-columns": "drop", "rename": "rename", "where": "where",
+_METHODS = {"columns": "select", "drop-columns": "drop", "flatten": "flatten", "rename": "rename", "where": "where",
             "split-into": "split"}  # fmt: skip
 _OF_DOCUMENTS = {
     "fields", "per-image-fields", "per-text-fields", "per-item-fields", "sample-id-field", "unreferenced",

@@ -16,7 +16,7 @@ from typer.main import get_command
 from lading._core.cli.help_page import help_page
 from lading._core.cli.options import CHOOSING, TYPED, Quiet, flag_aliases
 from lading._core.cli.other_words import OTHER_OPTIONS, OTHER_VERBS, other_verb
-from lading._core.cli.output import MISUSE, Output, command_line, prepare_streams, quiet
+from lading._core.cli.output import MISUSE, Output, about_order, command_line, prepare_streams, quiet
 from lading._core.cli.plain_values import with_plain_values
 
 __all__ = ["app", "run"]
@@ -177,11 +177,12 @@ def _with_quiet(verb: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(verb)
     def run(**given: Any) -> None:
-        token = quiet.set(given.pop("quiet"))
+        tokens = quiet.set(given.pop("quiet")), about_order.set("")
         try:
             verb(**given)
         finally:
-            quiet.reset(token)
+            quiet.reset(tokens[0])
+            about_order.reset(tokens[1])
 
     signature = inspect.signature(verb, eval_str=True)
     own = [each.replace(kind=each.KEYWORD_ONLY) for each in signature.parameters.values()]

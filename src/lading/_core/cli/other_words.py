@@ -31,8 +31,8 @@ _VALUES = {
     "--map": re.compile(r":\w+$"), "--rename": re.compile("^[^/]+=[^/]+$"), "--cast": re.compile("^[^/]+=[^/]+$"),
 }  # fmt: skip
 """Values of options that are told from names of files."""
-_THIRD = ("--columns", "--dedup", "--drop-columns", "--flatten", "--sort")
-"""Options whose values are names of fields: the third word is one, behind source and destination."""
+_THIRD = ("--columns", "--dedup", "--drop-columns", "--flatten", "--join", "--sort", "--take")
+"""Options whose values are names of fields or files: the third word is one, behind source and destination."""
 OTHER_VERBS = {**dict.fromkeys(_CONVERT, "convert"), **_SAME}
 """For each word that people try, the verb that is meant."""
 OTHER_OPTIONS = {
@@ -53,12 +53,14 @@ def other_verb(words: Sequence[str]) -> UsageError:
         command += ["--help"]
     else:
         value = _value(flag, rest)
-        places = [each for each in rest if each is not value] or _places(verb)
+        typed = [each for each in rest if each is not value] or _places(verb)
+        places = [*takewhile(lambda word: not word.startswith("-"), typed)]
         command += map(shlex.quote, places)
         if value is not None:
             command += [flag, shlex.quote(value)]
         elif option and not any(each.partition("=")[0] == flag for each in rest):
             command += [option]
+        command += map(shlex.quote, typed[len(places) :])  # options such as --on follow their --join
     of_convert = f": it is an option of {verb}" if option else ""
     return UsageError(f"lading has no verb {word!r}{of_convert}", advice=f"Type: {' '.join(command)}")
 

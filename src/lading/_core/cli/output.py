@@ -39,6 +39,7 @@ __all__ = [
     "FAILED",
     "Note",
     "Output",
+    "about_order",
     "command_line",
     "error_lines",
     "finding_text",
@@ -52,6 +53,9 @@ _STANDARD_OUTPUT = "standard output"
 _SALVAGE = "'lading salvage SRC DST' saves the intact samples."
 quiet: ContextVar[bool | None] = ContextVar("quiet", default=None)
 """Whether `--quiet` or `--no-quiet` is given; `_core.cli.main` gives them to all verbs."""
+about_order: ContextVar[str] = ContextVar("about_order", default="")
+"""Advice for a column that is not there: about steps that may make it, and that are typed too late."""
+_NO_COLUMN = ("no such column", "the column is not there")
 
 _OURS = (typer.Exit, typer.Abort, typer.BadParameter, SystemExit, GeneratorExit)
 MISUSE: Any = typer.BadParameter.__base__
@@ -180,7 +184,8 @@ class Output:
                 self._say("interrupted", "yellow", [visible(text) for text in (self._interrupted, kept) if text])
             return
         shown = self._lading_error(error)
-        shown.advice = " ".join(text for text in (shown.advice, kept) if text) or None
+        order = about_order.get() if shown.message.startswith(_NO_COLUMN) else ""
+        shown.advice = " ".join(text for text in (order, shown.advice, kept) if text) or None
         self.status = shown.exit_status
         # For people first: standard output may be what failed.
         problem, *advice = error_lines(shown)

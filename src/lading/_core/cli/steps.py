@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lading._core.cli.functions import named_function
-from lading._core.cli.output import Note
+from lading._core.cli.output import Note, about_order
 from lading.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,11 +87,13 @@ class TypedSteps:
         steps: methods of a dataset, each with the values of its options.
         seed: of all steps that have one; None if it is not typed.
         note: where the order differs from that of earlier versions, what happens now; else empty.
+        too_late: advice if a step that makes columns follows one that names columns; else empty.
     """
 
     steps: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     seed: int | None = None
     note: str = ""
+    too_late: str = ""
 
     @classmethod
     def of(cls, typed: Iterable[TypedOption], parse: Parse) -> TypedSteps:
@@ -115,7 +117,7 @@ class TypedSteps:
         if len(seeds) > 1:
             raise UsageError("one seed holds for all steps", found=f"--seed {len(seeds)} times")
         values = tuple((step.name, step.values(parse)) for step in steps)
-        return cls(values, seeds[0] if seeds else None, " ".join(_differences(steps)))
+        return cls(values, seeds[0] if seeds else None, " ".join(_differences(steps)), _too_late(steps))
 
     def __contains__(self, name: str) -> bool:
         return any(step == name for step, _ in self.steps)
@@ -128,6 +130,7 @@ class TypedSteps:
 
     def applied(self, dataset: Dataset, on_error: OnFunctionError) -> Dataset:
         """Return the dataset with the steps. `on_error` is for samples that a function or a condition cannot take."""
+        about_order.set(self.too_late)
         if self.note:
             warnings.warn(self.note, Note, stacklevel=2)
         for step, values in self.steps:
@@ -172,6 +175,19 @@ def _differences(steps: list[_Step]) -> Iterator[str]:
     if 0 < sum(bool(step.more) for step in filters) < len(filters):
         yield from (f"--drop is of {step.shown()} alone. Earlier versions: of all conditions and image bounds."
                     for step in filters if step.more)  # fmt: skip
+
+
+_MAKES = {"join", "map", "flatten", "rename"}
+_NAMES = {"where", "sort", "dedup", "flatten", "cast", "select", "drop", "rename"}
+"""Steps that make columns, and steps that name columns."""
+
+
+def _too_late(steps: list[_Step]) -> str:
+    """Return advice about the first step that makes columns and follows a step that names columns."""
+    for one, other in combinations(steps, 2):
+        if one.name in _NAMES and other.name in _MAKES:
+            return f"Steps apply as typed: if {other.shown()} makes the column, type it before {one.shown()}."
+    return ""
 
 
 def _bounds(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from lading._core.dataset.order.numbers import Numbers
 from lading._core.dataset.shards.iteration import aligned_to, materialise_parts, shard_batches
 from lading._core.dataset.shards.random_access import unfetched_rows
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.steps.base import Step
+from lading._core.dataset.steps.base import Step, no_such_column
 from lading._core.dataset.steps.sequence import columns_asked, columns_to_read
 from lading._core.dataset.transform.function_spool import StepSpool
 from lading._core.dataset.transform.row_filters import advice_about_missing, row_filter_of
@@ -225,8 +225,9 @@ class SourceRows:
 
     def _no_such(self, name: str, steps: Sequence[Step]) -> UsageError:
         known = self._shards.schema
-        return UsageError("no such column", expected=", ".join(known.names), found=repr(name),
-                          advice=advice_about_missing(name, steps, known))  # fmt: skip
+        found = no_such_column(name, known.names)
+        found.advice = found.advice or advice_about_missing(name, steps, known)
+        return found
 
     def telling_missing(self, traced_batches: Iterator[TracedBatch], steps: Sequence[Step]) -> Iterator[TracedBatch]:
         """Give batches as they come; where they end with a UsageError, name the column first that no shard has.

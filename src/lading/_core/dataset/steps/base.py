@@ -24,6 +24,7 @@ from lading._core.content.conditions import Condition
 from lading._core.content.field_paths import Wanted, parse_field
 from lading._core.dataset.transform.traced_batch import TracedBatch
 from lading._core.features.row_layout import RowLayout, row_layout
+from lading._core.spelling import names_value
 from lading._core.storage.fetch import Fetcher
 from lading.errors import UsageError
 
@@ -368,7 +369,12 @@ def columns_of_names(names: Iterable[str], known: Collection[str]) -> list[str]:
 
 def no_such_column(name: str, names: Iterable[str]) -> UsageError:
     """Return the error for a column that is not among some."""
-    return UsageError("no such column", expected=", ".join(names), found=repr(name))
+    known = [*names]
+    field = parse_field(name, known)
+    is_inside = field.column in known and bool(field.path)
+    flatten = f"Fields become columns by --flatten {names_value([field.column])}, before this step."
+    return UsageError("no such column", expected=", ".join(known), found=repr(name),
+                      advice=flatten if is_inside else None)  # fmt: skip
 
 
 def refuse_no_names(names: object) -> None:
