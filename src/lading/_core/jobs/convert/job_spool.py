@@ -90,8 +90,9 @@ def job_spool(
             if not spool.is_empty() and (again or kept or died):
                 staged.leave()
                 if not kept:
-                    error.add_note(f"Kept: what functions made, in {staged.path}. Go on with --resume, which does not "
-                                   "call them again.")  # fmt: skip
+                    text = f"Kept: what functions made, in {staged.path}. Go on with --resume, which calls none again."
+                    error.add_note(text)
+                    error.kept_tasks = text  # type: ignore[attr-defined] # as of the journal
             raise
 
 
