@@ -263,6 +263,14 @@ def test_functions_of_batches(theirs: Any, ds: lading.Dataset) -> None:
     assert rows(ds.filter_batches(even)) == list(theirs.filter(lambda b: [a % 2 == 0 for a in b["a"]], batched=True))
 
 
+@TABLE.line("`ds.to_pandas()`, `ds.to_polars()`")
+def test_frames(theirs: Any, ds: lading.Dataset) -> None:
+    assert ds.select("a", "b").to_pandas().to_dict("list") == theirs.select_columns(["a", "b"]).to_pandas().to_dict(
+        "list"
+    )
+    assert ds.select("a", "b").to_polars().equals(theirs.select_columns(["a", "b"]).to_polars())
+
+
 # Order and parts
 
 

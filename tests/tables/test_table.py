@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import lading
 from counted_files import CountedFiles
 from golden_cases import Golden, case_names, load_spec
 from lading._core.tables.table import RowTest, Table
-from lading.errors import DataError, SchemaMismatch, StoreError, Unrepresentable, UsageError
+from lading.errors import DataError, MissingExtra, SchemaMismatch, StoreError, Unrepresentable, UsageError
 from tars import tar_of
 
 _COUNT = 12
@@ -147,6 +148,14 @@ def test_a_count_of_remote_tars_reads_no_picture(photos: Path, monkeypatch: pyte
     assert CountedFiles.read_bytes < 100_000
 
 
+def test_selected_columns_need_no_look_at_all_shards(photos: Path) -> None:
+    (photos / "photos-1.tar").write_bytes(b"no tar" * 1000)
+    ds = lading.open(sorted(photos.glob("*.tar"))).limit(2)
+    assert ds.select("txt").to_arrow()["txt"].to_pylist() == ["picture 0", "picture 1"]
+    with pytest.raises(DataError, match="photos-1"):
+        ds.to_arrow()
+
+
 def test_polars_reads_the_columns_and_rows_of_its_query_alone(photos: Path) -> None:
     (photos / "photos-1.tar").write_bytes(tar_of(("900.json", b'{"lang": "en"}'), ("900.txt", b"\xff no text")))
     frame = lading.open(photos).to_polars(lazy=True)
@@ -236,6 +245,13 @@ def test_wrong_arguments_name_those_that_are_known(photos: Path) -> None:
         lading.open(photos).to_arrow(media="lazy")  # type: ignore[arg-type] # refused
     with pytest.raises(UsageError, match="'typed' or 'text'"):
         lading.open(photos).to_arrow(json="str")  # type: ignore[arg-type] # refused
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_a_missing_library_says_how_it_is_installed(photos: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type] # as Python marks a module that is not there
+    with pytest.raises(MissingExtra, match=rf"{name}, which is not installed.*pip install 'lading\[{name}\]'"):
+        getattr(lading.open(photos), f"to_{name}")()
 
 
 def test_rows_of_documents_are_their_items(golden: Golden) -> None:

@@ -46,7 +46,7 @@ def scan_with_polars(table: Table) -> pl.LazyFrame:
             yield frame if columns or columns is None else frame.select([])
 
     schema = polars.from_arrow(table.schema.empty_table()).schema
-    return register_io_source(source, schema=schema, is_pure=True)
+    return register_io_source(source, schema=schema)
 
 
 class _Keeps:

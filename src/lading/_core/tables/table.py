@@ -204,6 +204,8 @@ class Table:
         rows, shards = self._rows, self._rows.fitting
         if not rows.schema_is_partial or shards.target is not None or has_map(rows.query.steps):
             return rows.schema
+        if self._declares_types and any(step.selected for step in rows.query.steps):
+            return rows.schema_with(rows.first_schema.names, whole=True)
         found = []
         with shards.passes.during("looking at the shards"):
             for number, view in shards.readable(range(len(shards.listing))):
