@@ -164,6 +164,17 @@ def test_a_function_that_raises(folder: Path, tmp_path: Path) -> None:
     assert line["detail"].startswith("ZeroDivisionError: division by zero")
 
 
+def test_samples_behind_a_limit_are_not_reported_with_their_errors(folder: Path, tmp_path: Path) -> None:
+    def odd(sample: Any) -> Any:
+        return {"share": sample["number"] // (sample["number"] % 2)}
+
+    with lading.open(folder) as ds:
+        few = ds.map(odd, on_error="drop_sample").limit(2)
+        done = few.write(tmp_path / "out.parquet", ledger=tmp_path / "ledger")
+    lines = [json.loads(line) for line in (tmp_path / "ledger").read_text().splitlines()]
+    assert (done.samples, [line["__key__"] for line in lines]) == (2, ["000", "002"])
+
+
 def test_declared_columns(folder: Path, tmp_path: Path) -> None:
     columns = {"icon": ImageFeature(), "size": ClassLabel(["small", "large"]), "ends": pa.list_(pa.int32())}
     with lading.open(folder) as ds:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import TypeAlias
 
 import numpy as np
@@ -160,8 +161,7 @@ def first_samples_of(traced: TracedBatch, firsts: NDArray[np.int64], count: int)
         last = int(traced.rows[stop - 1]) if stop else -1
         end = int(traced.ends[np.searchsorted(traced.ends, last, side="right")]) if stop else 0
         outcomes = tuple(
-            (rows, each) if rows is None else (rows[rows < end], replace(each, rows=each.rows[rows < end]))
-            for rows, each in outcomes
+            (rows, each) if rows is None else (rows[rows < end], _chosen(each, rows < end)) for rows, each in outcomes
         )
     return replace(
         traced,
@@ -170,3 +170,8 @@ def first_samples_of(traced: TracedBatch, firsts: NDArray[np.int64], count: int)
         rows=None if traced.rows is None else traced.rows[:stop],
         outcomes=outcomes,
     )
+
+
+def _chosen(outcome: RowOutcome, wanted: NDArray[np.bool_]) -> RowOutcome:
+    """The outcome of some of its rows, with their details."""
+    return replace(outcome, rows=outcome.rows[wanted], details=[*compress(outcome.details, wanted)])
