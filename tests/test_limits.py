@@ -41,6 +41,8 @@ from lading.limits import DEFAULT_LIMITS, Limits
 from lading.media import WarcReader
 from lading.options import help_texts
 from media import frame, medium
+from odd_server import picture
+from range_server import range_server
 from tars import tar_of, write_long_named_tars
 from watched import forget_peak, peak_mb
 
@@ -58,6 +60,18 @@ def opened(path: Path, limits: Limits, **how: Any) -> list[dict[str, Any]]:
 def of_file(name: str, data: bytes, folder: Path, **how: Any) -> Read:
     (folder / name).write_bytes(data)
     return partial(opened, folder / name, **how)
+
+
+def _downloaded(folder: Path) -> Read:
+    """A table of the URL of a picture of 5 kB, which a server gives while the table is read."""
+
+    def read(limits: Limits) -> object:
+        with range_server({"/1.bmp": picture(40, 40, "BMP")}) as server:
+            (folder / "t.csv").write_text(f"url\n{server.url}/1.bmp\n")
+            table = lading.open(folder / "t.csv", limits=limits)
+            return list(table.media_from("url", fetch=True, fetch_private=True))
+
+    return read
 
 
 def indexed(path: Path, limits: Limits) -> dict[str, Any]:
@@ -248,6 +262,8 @@ _CASES: dict[str, tuple[Callable[[Path], Read], int | None, int | None]] = {
     "arrow_batch_bytes": (lambda folder: _arrow(folder, pa.table({"b": [_ZEROS]}), "zstd"), 1 << 20, None),
     "bare_rows": (lambda folder: _arrow(folder, pa.table({"n": pa.nulls(3 << 20)})), None, 4 << 20),
     "document_bytes": (_long_document, 10_000, None),
+    "fetch_bytes": (_downloaded, 4000, None),
+    "fetch_seconds": (_downloaded, 0, None),
     "footer_bytes": (lambda folder: _parquet(folder, [b"x"]), 50, None),
     "image_frames": (_tiff, 4, None),
     "image_strips": (_tiff, 2, None),

@@ -50,7 +50,8 @@ def test_options_become_arguments(text: str, expected: str) -> None:
 
 def test_every_option_of_the_command_line_has_its_argument() -> None:
     steps = {"columns": "ds.select()", "drop_columns": "ds.drop()", "flatten": "ds.flatten()",
-             "rename": "ds.rename()", "where": "ds.where()"}  # fmt: skip
+             "rename": "ds.rename()", "where": "ds.where()",
+             "media_from": "ds.media_from()"}  # fmt: skip
     for kind in (ReadOptions, InterleavedOptions, RowOptions, WriteOptions):
         for one in fields(kind):
             if "cli" in one.metadata:

@@ -28,6 +28,8 @@ class Limits:
         bare_rows: rows of an Arrow or Parquet file (in Arrow also values in lists) beyond those that its bytes can
             hold: nulls.
         document_bytes: the JSON of a document in a tar; it is held in memory, several times over.
+        fetch_bytes: a file that is downloaded because a table names its URL.
+        fetch_seconds: the time for such a file, with redirects and repeats.
         footer_bytes: the footer of a Parquet or Arrow file.
         image_frames: frames of a TIFF file, if one is requested.
         image_strips: strips or tiles of a frame of a TIFF file.
@@ -68,6 +70,8 @@ class Limits:
     arrow_batch_bytes: int = 256 << 20
     bare_rows: int = 1 << 20
     document_bytes: int = 64 << 20
+    fetch_bytes: int = 100 << 20
+    fetch_seconds: int = 60
     footer_bytes: int = 256 << 20
     image_frames: int = 100_000
     image_strips: int = 1_000_000

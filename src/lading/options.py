@@ -374,6 +374,11 @@ class RowOptions:
         flatten: Columns of JSON objects or structs whose fields become columns, such as json.lang.
         map: Change samples by a Python function. The function gets a dict of decoded values, and returns new and
             changed fields.
+        media_from: Column that names files, by paths below the folder of the table or below --root. The files become a
+            column image, audio or video; NAME=COLUMN gives it another name, such as jpg=path.
+        fetch: Download the files that the column of the --media-from typed before names by URLs: of the web (http,
+            https), or of object stores.
+        fetch_private: With --fetch, also ask addresses that are not public, such as those of this machine.
         join: Add the columns of this table to the samples with the same key. The table is Parquet, CSV, JSON Lines or
             Arrow.
         on: Field with the key in the samples and in the table of the --join typed before, such as json.id=id. By
@@ -427,6 +432,14 @@ class RowOptions:
         default=None, metadata=cli("--flatten", NAMES, panel=_COLUMNS, step="flatten", repeatable=True)
     )
     map: str | None = field(default=None, metadata=cli("--map", "FILE.py:FUNCTION", panel=_COLUMNS, step="map"))
+    media_from: Sequence[str] | None = field(
+        default=None,
+        metadata=cli("--media-from", "[NAME=]COLUMN", panel=_COLUMNS, step="media_from", repeatable=True),
+    )
+    fetch: bool = field(default=False, metadata=cli("--fetch", panel=_COLUMNS, belongs_to=("media_from",)))
+    fetch_private: bool = field(
+        default=False, metadata=cli("--fetch-private", panel=_COLUMNS, belongs_to=("media_from",))
+    )
     join: str | os.PathLike[str] | None = field(
         default=None, metadata=cli("--join", "FILE", panel=_COLUMNS, step="join")
     )

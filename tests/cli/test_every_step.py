@@ -107,7 +107,8 @@ def test_splits(source: str, place: Path, tmp_path: Path, monkeypatch: pytest.Mo
 def test_all_options_of_steps_are_here() -> None:
     used = {word for case in CASES.values() for word in case.options if word.startswith("--")}
     flags = {spelled.flag for *_, spelled in CHOOSING.options()}
-    assert flags - used <= {"--max-aspect-ratio", "--drop", "--on", "--join-columns"}
+    of_tables = {"--media-from", "--fetch", "--fetch-private"}  # tests/dataset/steps/test_media_steps.py
+    assert flags - used <= {"--max-aspect-ratio", "--drop", "--on", "--join-columns", *of_tables}
 
 
 def test_info_says_what_is_of_the_source(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

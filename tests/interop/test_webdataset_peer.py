@@ -165,6 +165,18 @@ def test_lists_of_pictures_in_both_directions(tmp_path: Path) -> None:
     assert {sample[name].size for name in items} == {(2, 2)}
 
 
+def test_a_table_of_paths_becomes_samples_of_webdataset(tmp_path: Path) -> None:
+    pictures = {f"{n}.jpg": _picture("JPEG", colour) for n, colour in enumerate(("red", "green", "blue"))}
+    for name, data in pictures.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "t.csv").write_text("path,txt\n" + "".join(f"{name},photo {name}\n" for name in pictures))
+    lading.open(tmp_path / "t.csv").media_from("path", "jpg").write(tmp_path / "out", format="webdataset")
+    found = list(webdataset.WebDataset(str(next((tmp_path / "out").glob("*.tar"))), shardshuffle=False))
+    assert [(sample["txt"].decode(), sample["jpg"]) for sample in found] == [
+        (f"photo {name}", data) for name, data in pictures.items()
+    ]  # fmt: skip
+
+
 _COLUMNS = {
     "text": (pa.string(), None, str), "label": (pa.int64(), "cls", int), "small": (pa.uint8(), "cls", int),
     "ok": (pa.bool_(), "json", bool), "score": (pa.float64(), "json", float), "half": (pa.float32(), "json", float),

@@ -17,7 +17,7 @@ _OPTION = re.compile(
     r"""--(?P<flag>[a-z][a-z-]*)(?:\ (?!(?:and|or)\b)(?P<value>(?:'[^']*'|"'"|[^\s'"])+?)(?=[.,;:)]*(?:\s|$)))?"""
 )
 _SWITCHES = {"verify", "overwrite", "resume", "force", "lazy", "dry-run", "ignore-sidecar", "debug", "json", "help",
-             "regroup", "hive-partitioning", "no-hive-partitioning"}  # fmt: skip
+             "regroup", "hive-partitioning", "no-hive-partitioning", "fetch", "fetch-private"}  # fmt: skip
 _PAIRS = {"option", "to-option", "storage-option", "type", "rename", "max"}
 _NAMES = {
     "from": "format", "to": "format", "schema": "schema_policy", "root": "roots", "max": "limits",
@@ -26,7 +26,7 @@ _NAMES = {
 }  # fmt: skip
 """Arguments whose names differ from those of the options."""
 _METHODS = {"columns": "select", "drop-columns": "drop", "flatten": "flatten", "rename": "rename", "where": "where",
-            "split-into": "split"}  # fmt: skip
+            "media-from": "media_from", "split-into": "split"}  # fmt: skip
 _OF_DOCUMENTS = {
     "fields", "per-image-fields", "per-text-fields", "per-item-fields", "sample-id-field", "unreferenced",
     "sample_id_field",
@@ -109,6 +109,8 @@ def _arguments(flag: str, given: list[str]) -> str:
     if flag == "split-into":
         shares = (part.partition("=")[::2] for part in given[0].split(","))
         return repr({name: None if share == "rest" else _parsed(share) for name, share in shares})
+    if flag == "media-from":
+        return ", ".join(map(repr, filter(None, reversed(given[0].rpartition("=")[::2]))))
     if flag == "rename":
         return repr(dict(value.partition("=")[::2] for value in given))
     return repr(given[0]) if flag == "where" else ", ".join(map(repr, _names(given[0])))

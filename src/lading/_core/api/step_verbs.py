@@ -18,6 +18,7 @@ from lading._core.dataset.steps.map_step import Map
 from lading._core.dataset.steps.order_steps import Limit
 from lading.errors import UsageError
 from lading.options import Drop as DropPolicy
+from lading.options import OnError
 
 __all__ = ["BatchFunction", "SampleFunction", "StepVerbs"]
 
@@ -88,6 +89,50 @@ class StepVerbs(Verbs):
             UsageError: a column holds neither objects nor structs.
         """
         return type(self)(self._rows.flattened(columns))
+
+    def media_from(
+        self,
+        column: str,
+        name: str | None = None,
+        *,
+        fetch: bool = False,
+        fetch_private: bool = False,
+        on_error: OnError = "error",
+    ) -> Self:
+        """Add the files that a column names: a table of paths, or of URLs, becomes a dataset of images.
+
+        A path is relative to the folder of its table, else to one of the `roots` of `lading.open`. Other files are
+        refused. The files become references: their bytes are read when somebody asks for them. The column with their
+        names stays.
+
+        With `fetch`, the column holds URLs of the web (http, https) or of object stores. Files are downloaded when
+        their samples are read, many at once, each once in a run. Addresses that are not public are refused, redirects
+        to them too. `lading.limits` has the limits of size and time (`fetch_bytes`, `fetch_seconds`). The package
+        urllib3 downloads files (`lading[http]`).
+
+        Files of another kind than the column's are refused: a page of HTML is no image, and a PNG file is no `jpg`.
+
+        Example:
+            photos = lading.open("photos.csv").media_from("path")
+            photos[0]["image"]
+            lading.open("urls.csv").media_from("url", fetch=True, on_error="drop_sample").write("photos.parquet")
+
+        Args:
+            column: the column that names files.
+            name: of the new column. By default `image`, `audio` or `video`, as the endings of the first names say. With
+                an ending as its name, such as `jpg`, a tar has members `.jpg`.
+            fetch: download files by their URLs.
+            fetch_private: with `fetch`, also ask addresses that are not public.
+            on_error: for a sample whose file is missing, refused or another one: `error`, `warn` (a null), or
+                `drop_sample` (also `drop_row`). Each is counted by its reason, and listed in the ledger of `write`.
+
+        Raises:
+            UsageError: no such column, a name that is taken, or nothing says what the files are.
+            BadReference: when samples are read: a file could not be had, under `on_error="error"`.
+        """
+        return type(self)(
+            self._rows.with_media_from(column, name, fetch=fetch, fetch_private=fetch_private, on_error=on_error)
+        )
 
     def where(
         self, condition: str | pc.Expression, *, drop: DropPolicy = "row", on_error: OnFunctionError = "error"

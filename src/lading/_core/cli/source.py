@@ -11,6 +11,7 @@ from lading.errors import LadingError
 if TYPE_CHECKING:
     from lading._core.api.dataset import Dataset
     from lading._core.cli.steps import TypedSteps
+    from lading.options import OnError
 
 __all__ = ["are_mixed", "open_chosen", "open_sources"]
 
@@ -20,7 +21,7 @@ def open_chosen(
     reading: Mapping[str, Any],
     choosing: TypedSteps,
     *,
-    on_error: str = "error",
+    on_error: OnError = "error",
     splits: bool = False,
 ) -> Dataset:
     """Open sources with the steps that are typed, in their order.
@@ -29,14 +30,14 @@ def open_chosen(
         sources: as the command line names them.
         reading: arguments of `lading.open`.
         choosing: the steps.
-        on_error: the policy of the job; `drop_sample` is that of functions too.
+        on_error: the policy of the job, for files that are missing; `drop_sample` is that of functions too.
         splits: whether the caller splits the dataset by the seed.
 
     Raises:
         UsageError: an option does not fit the dataset, or has no effect without another option.
     """
     choosing.refuse_unused_seed(splits=splits)
-    return choosing.applied(open_sources(sources, reading), "drop_sample" if on_error == "drop_sample" else "error")
+    return choosing.applied(open_sources(sources, reading), on_error)
 
 
 def open_sources(sources: Sequence[str], reading: Mapping[str, Any]) -> Dataset:

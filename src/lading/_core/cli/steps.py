@@ -14,8 +14,7 @@ from lading.errors import UsageError
 
 if TYPE_CHECKING:
     from lading._core.api.dataset import Dataset
-    from lading._core.dataset.steps.functions import OnFunctionError
-    from lading.options import CliOption
+    from lading.options import CliOption, OnError
 
 __all__ = ["TypedOption", "TypedSteps"]
 
@@ -128,14 +127,23 @@ class TypedSteps:
             raise UsageError("no option uses the seed", found=f"--seed {self.seed}",
                              advice="Add --shuffle, --sample or --split-into, or leave --seed out.")  # fmt: skip
 
-    def applied(self, dataset: Dataset, on_error: OnFunctionError) -> Dataset:
-        """Return the dataset with the steps. `on_error` is for samples that a function or a condition cannot take."""
+    def applied(self, dataset: Dataset, on_error: OnError) -> Dataset:
+        """Return the dataset with the steps.
+
+        `on_error` is for files that are missing; `drop_sample` also for samples that a function or condition cannot
+        take.
+        """
         about_order.set(self.too_late)
         if self.note:
             warnings.warn(self.note, Note, stacklevel=2)
+        of_functions = "drop_sample" if on_error == "drop_sample" else "error"
+        given = {"seed": self.seed or 0, "on_error": of_functions, "on_missing": on_error}
         for step, values in self.steps:
-            dataset = _CALLS[step](dataset, {"seed": self.seed or 0, "on_error": on_error, **values})
+            dataset = _CALLS[step](dataset, {**given, **values})
         return dataset
+
+
+_OWN = {"where": "--where EXPR", "join": "--join FILE", "media_from": "--media-from COLUMN"}
 
 
 def _step_of(option: TypedOption, steps: list[_Step]) -> _Step:
@@ -143,8 +151,10 @@ def _step_of(option: TypedOption, steps: list[_Step]) -> _Step:
     for step in reversed(steps):
         if step.name in option.spelled.belongs_to:
             return step
-    own = {"where": "--where EXPR", "join": "--join FILE"}[option.spelled.belongs_to[0]]
-    typed = f"{option.spelled.flag} {option.text}"
+    own = {"where": "--where EXPR", "join": "--join FILE", "media_from": "--media-from COLUMN"}[
+        option.spelled.belongs_to[0]
+    ]
+    typed = option.spelled.flag if option.text is True else f"{option.spelled.flag} {option.text}"
     raise UsageError(f"{option.spelled.flag} belongs to a {own.split()[0]} that is typed before it",
                      found=typed, advice=f"Type it behind: {own} {typed}.")  # fmt: skip
 
@@ -167,6 +177,7 @@ def _swapped(one: str, other: str) -> bool:
 
 def _differences(steps: list[_Step]) -> Iterator[str]:
     """Give a sentence for what earlier versions did in another way."""
+    steps = [step for step in steps if step.name in _FORMERLY]
     if any(_swapped(one.name, other.name) for one, other in combinations(steps, 2)):
         formerly = sorted(steps, key=lambda step: _FORMERLY.index(step.name))
         yield (f"Steps apply as typed: {', '.join(step.shown() for step in steps)}. "
@@ -177,8 +188,8 @@ def _differences(steps: list[_Step]) -> Iterator[str]:
                     for step in filters if step.more)  # fmt: skip
 
 
-_MAKES = {"join", "map", "flatten", "rename"}
-_NAMES = {"where", "sort", "dedup", "flatten", "cast", "select", "drop", "rename"}
+_MAKES = {"join", "map", "media_from", "flatten", "rename"}
+_NAMES = {"where", "media_from", "sort", "dedup", "flatten", "cast", "select", "drop", "rename"}
 """Steps that make columns, and steps that name columns."""
 
 
@@ -191,7 +202,18 @@ def _too_late(steps: list[_Step]) -> str:
 
 
 def _bounds(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in ("seed", "on_error")}
+    return {name: value for name, value in values.items() if name not in ("seed", "on_error", "on_missing")}
+
+
+def _media_from(dataset: Dataset, has: Mapping[str, Any]) -> Dataset:
+    """Return the dataset with a column of files for each option: `COLUMN`, or `NAME=COLUMN`."""
+    for text in has["media_from"]:
+        name, _, column = text.rpartition("=")
+        dataset = dataset.media_from(
+            column, name or None, fetch=has.get("fetch", False), fetch_private=has.get("fetch_private", False),
+            on_error=has["on_missing"],
+        )  # fmt: skip
+    return dataset
 
 
 _CALLS: dict[str, Callable[[Dataset, Mapping[str, Any]], Dataset]] = {
@@ -207,6 +229,7 @@ _CALLS: dict[str, Callable[[Dataset, Mapping[str, Any]], Dataset]] = {
     "shuffle": lambda ds, has: ds.shuffle(has["seed"]),
     "sort": lambda ds, has: ds.sort([n for n, _ in has["sort"]], descending=[way for _, way in has["sort"]]),
     "map": lambda ds, has: ds.map(named_function("--map", has["map"]), on_error=has["on_error"]),
+    "media_from": _media_from,
     "flatten": lambda ds, has: ds.flatten(*has["flatten"]),
     "cast": lambda ds, has: ds.cast(has["cast"]),
     "select": lambda ds, has: ds.select(*has["columns"]),

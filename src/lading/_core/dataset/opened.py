@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,11 +30,12 @@ from lading._core.dataset.shards.sample_access import ordinals
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.source.pruning import shards_that_fit
 from lading._core.dataset.source.source import Source
-from lading._core.dataset.steps.base import Step
+from lading._core.dataset.steps.base import Step, no_such_column
 from lading._core.dataset.steps.cast_step import flat_fields
 from lading._core.dataset.steps.column_steps import Drop, Select
 from lading._core.dataset.steps.field_steps import Fields, fields_among, typed_fields
 from lading._core.dataset.steps.key_steps import Join
+from lading._core.dataset.steps.media_steps import MediaFiles, MediaUrls, media_names
 from lading._core.dataset.steps.order_steps import Rows, Sort
 from lading._core.dataset.steps.sequence import has_map, without_unasked
 from lading._core.dataset.transform.unlisted_fields import listed_fields, with_needed_fields
@@ -44,6 +46,7 @@ from lading._core.dataset.values.sample_values import sample_values
 from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.features.items import KEY
 from lading._core.manifest.values import lookup
+from lading._core.storage.roots import absolute_path, folder_of
 from lading._core.units import parse_bytes
 from lading._core.visible import visible_lines
 from lading.errors import LadingError, UsageError
@@ -113,6 +116,30 @@ class OpenDataset(HoldsQuery):
         """Return the dataset with further columns for those of these that are fields inside columns."""
         fields = self._fields(columns)
         return self if fields is None else self.with_steps(fields)
+
+    def with_media_from(
+        self, column: str, name: str | None, *, fetch: bool, fetch_private: bool, on_error: OnError
+    ) -> OpenDataset:
+        """Return the dataset with the files that a column names; see `Dataset.media_from`."""
+        schema = self.first_schema
+        if column not in schema.names:
+            schema = self.schema_with([column])
+        if column not in schema.names:
+            raise no_such_column(column, schema.names)
+        if fetch_private and not fetch:
+            raise UsageError("fetch_private goes with fetch", found="--fetch-private alone", advice="Add --fetch.")
+        first = next((b for b in self.looked_at(_TYPED_ROWS, [column]) if b.column(column).null_count < len(b)), None)
+        values = first.column(column).drop_null() if first is not None else pa.array([], pa.string())
+        facts = (column, *media_names(column, name, values), on_error)
+        if fetch:
+            step: Step = MediaUrls(*facts, private=fetch_private)
+        else:
+            paths = self.shards.listing.table.column("path").to_pylist()
+            own = {absolute_path(folder_of(path)) or os.getcwd() for path in paths}
+            roots = [absolute_path(root) for root in self.shards.named_roots]
+            step = MediaFiles(*facts, folders=tuple(sorted(own)), roots=tuple(roots))
+        step.schema_after(schema, self.view)
+        return self.with_steps(step)
 
     def flattened(self, columns: Sequence[str]) -> OpenDataset:
         """Return the dataset with a column for each field of these columns of structs; of all such columns if none."""

@@ -181,7 +181,7 @@ class Fetcher:
         max_open: int | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self._stores = stores or Stores()
+        self.stores = stores or Stores()
         self.mmap = mmap
         self.limits = limits
         self._max_open = allowed_files() if max_open is None else max_open
@@ -377,7 +377,7 @@ class Fetcher:
             return False
         numbers = np.unique(refs.file[refs.valid]).tolist()
         named = [files[number] for number in numbers if 0 <= number < len(files)]
-        stores = {id(store): store for store, _ in (resolve(file.url, self._stores) for file in named)}
+        stores = {id(store): store for store, _ in (resolve(file.url, self.stores) for file in named)}
         local = all(isinstance(store, Mapper) for store in stores.values())
         return local and len(named) == len(numbers) and not any(file.wrap for file in named)
 
@@ -389,7 +389,7 @@ class Fetcher:
                 yield None
                 continue
             entry = files[number]
-            store, path = resolve(entry.url, self._stores)
+            store, path = resolve(entry.url, self.stores)
             try:
                 file = cast("Mapper", store).open_file(path)
                 check_version(path, entry.version, file.version)
@@ -482,7 +482,7 @@ class Fetcher:
             entry = files[number] if 0 <= number < len(files) else None
             if entry is None or entry.wrap:
                 return None
-            store, path = resolve(entry.url, self._stores)
+            store, path = resolve(entry.url, self.stores)
             if not isinstance(store, Mapper):
                 return None
             try:
@@ -501,7 +501,7 @@ class Fetcher:
 
     def _locate_columns(self, refs: Mapping[str, Refs], files: Sequence[FileEntry]) -> dict[str, _Located]:
         """Return where the ranges of each column are in memory; of remote files, neighbours in all columns together."""
-        stores = [resolve(file.url, self._stores)[0] for file in files]
+        stores = [resolve(file.url, self.stores)[0] for file in files]
         if len(refs) < 2 or not stores or not all(is_remote(store) for store in stores):  # noqa: PLR2004 - to join
             return {name: self._locate(one, files) for name, one in refs.items()}
         every = self._locate(_joined(list(refs.values())), files)
@@ -528,7 +528,7 @@ class Fetcher:
                 at.fail(rows.tolist(), BadReference("the reference names no file of its table", found=number))
                 continue
             entry = files[number]
-            store, path = resolve(entry.url, self._stores)
+            store, path = resolve(entry.url, self.stores)
             try:
                 if entry.wrap:
                     self._read_unwrapped(at, rows, entry, store, path)

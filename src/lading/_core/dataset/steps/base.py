@@ -190,6 +190,7 @@ class Step:
         calls_function: it calls a function of the user.
         makes_columns: a function makes its rows, and alone knows their columns.
         asks_schema: it asks for fewer columns where the schema of the source is known.
+        most_rows: rows of a batch that it should get at most, because it makes much of each; None for any number.
     """
 
     __slots__ = ()
@@ -204,6 +205,7 @@ class Step:
     calls_function: ClassVar[bool] = False
     makes_columns: ClassVar[bool] = False
     asks_schema: ClassVar[bool] = False
+    most_rows: ClassVar[int | None] = None
 
     # Samples and rows
 

@@ -85,6 +85,11 @@ class Transform:
         """Of each `Map`, the schema of its rows, as far as it is known."""
         return [at.schema for step, at in zip(self._steps, self._applied, strict=True) if step.makes_columns]
 
+    @property
+    def most_rows(self) -> int | None:
+        """Rows of a batch that the steps should get at most; None for any number."""
+        return min((step.most_rows for step in self._steps if step.most_rows is not None), default=None)
+
     def is_done(self) -> bool:
         """Whether no row of the batches that follow will be kept."""
         return any(each.is_done() for each in self._applied)

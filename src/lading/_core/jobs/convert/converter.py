@@ -106,6 +106,7 @@ class Converter:
             spools=spools,
             image_lists=dataset.image_lists if spec.read.image_lists is None else lambda: spec.read.image_lists or (),
         )
+        self._max_rows = min(max_rows, self.transform.most_rows or max_rows)
 
     def begin_task(
         self,
