@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from lading._core.units import format_bytes
 from lading._core.visible import visible
 
-__all__ = ["ResultText"]
+__all__ = ["ResultText", "shown_fact"]
 
 _LINES: Final = 10
 """Of a list, so many entries are shown."""
@@ -39,11 +39,16 @@ class ResultText:
             is_fact = each.default is MISSING and each.default_factory is MISSING
             if value is not None and (value or is_fact):
                 name = each.name.removesuffix("_bytes").replace("_", " ")
-                lines += [f"  {'' if i else name:<23} {line}" for i, line in enumerate(_lines(each.name, value))]
+                lines += [shown_fact("" if i else name, line) for i, line in enumerate(_lines(each.name, value))]
         return "\n".join(lines)
 
     def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:  # noqa: ARG002 - as IPython calls it
         printer.text(str(self))
+
+
+def shown_fact(name: str, text: str) -> str:
+    """Return a fact as a line."""
+    return f"  {name:<23} {text}"
 
 
 def _lines(name: str, value: Any) -> list[str]:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["diff"]
 
-_SHOWN_ITEMS = 5
-"""Items of a document that are listed."""
-
 
 @takes(CHOOSING, READING)
 def diff(  # noqa: PLR0913 - one parameter an option: the signature is the command line
@@ -80,6 +77,8 @@ def _has_lists(source: list[str], read: dict[str, Any]) -> bool:
 def _text(one: str, other: str, found: DiffResult, *, any_order: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
+    from lading._core.jobs.verify import diff as job
+
     if found.equal and found.digests[0] == found.digests[1]:
         yield Text.assemble(("equal", "bold green"), f": {count(found.counts[0], 'sample')}")
         yield facts([("digest", found.digests[0])])
@@ -100,35 +99,10 @@ def _text(one: str, other: str, found: DiffResult, *, any_order: bool) -> Iterat
     )
     if found.differences:
         yield ""
-        yield columns(("sample", "key", "differs in"), [_row(**d) for d in found.differences])
+        rows = ((numbers, Text(keys, "cyan"), Text(told)) for numbers, keys, told in job.difference_rows(found))
+        yield columns(("sample", "key", "differs in"), rows)
     moved = any(keys[0] != keys[1] for keys in (each["keys"] for each in found.differences))
     if not any_order and not found.same_samples and moved:
         yield Text("Samples at one place have other keys. Compare samples of one key with --any-order.", "dim")
     if found.differing > len(found.differences) > 0:
         yield Text(f"… {found.differing - len(found.differences):,} more", "dim")
-
-
-def _row(
-    samples: tuple[int | None, int | None],
-    keys: tuple[str | None, str | None],
-    fields: list[str],
-    items: list[dict[str, Any]] | None = None,
-) -> tuple[RenderableType, ...]:
-    from rich.text import Text
-
-    names = [visible(str(key)) for key in dict.fromkeys(keys) if key is not None]
-    numbers = " / ".join(f"{number:,}" for number in dict.fromkeys(samples) if number is not None)
-    if None in samples:
-        told = f"only in {'B' if samples[0] is None else 'A'}"
-    elif items:
-        more = [f"… {len(items) - _SHOWN_ITEMS:,} more items"] if len(items) > _SHOWN_ITEMS else []
-        told = "\n".join([*map(_item, items[:_SHOWN_ITEMS]), *more])
-    else:
-        told = visible(", ".join(fields)) or "order"
-    return numbers, Text(" / ".join(names) or "(no key)", "cyan"), Text(told)
-
-
-def _item(item: dict[str, Any]) -> str:
-    place = "metadata" if item["modality"] == "metadata" else f"position {item['position']}, {item['modality']}"
-    told = f"only in {item['only_in']}" if "only_in" in item else ", ".join(item["fields"])
-    return visible(f"{place}: {told}")

@@ -22,11 +22,15 @@ from lading._core.jobs.engine.progress import OnProgress, reporting_passes
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.verify.digest import all_digests
 from lading._core.json_forms import Differences
-from lading._core.result_text import ResultText
+from lading._core.result_text import ResultText, shown_fact
+from lading._core.units import count
+from lading._core.visible import visible
 from lading.errors import UsageError
 
-__all__ = ["DiffResult", "diff"]
+__all__ = ["DiffResult", "diff", "difference_rows"]
 
+_SHOWN_ITEMS = 5
+"""Items of a document that are listed."""
 _Pair: TypeAlias = tuple[int | None, int | None]
 """The numbers of a sample in both datasets; None where a dataset lacks the sample."""
 
@@ -53,6 +57,47 @@ class DiffResult(ResultText):
     digests: tuple[str, str]
     differing: int = 0
     differences: Differences = field(default_factory=list)
+
+    def __str__(self) -> str:
+        verdict = "equal" if self.equal else "different order" if self.same_samples else "different"
+        verdict += ", in another order" if self.equal and len({*self.digests}) > 1 else ""
+        rows = [(side, f"{count(number, 'sample')}, digest {digest}")
+                for side, number, digest in zip("AB", self.counts, self.digests, strict=True)]  # fmt: skip
+        rows += [("differing", f"{self.differing:,}")] if self.differing else []
+        for numbers, keys, told in difference_rows(self):
+            rows.append((f"sample {numbers}", f"{keys}: {'; '.join(told.splitlines())}"))
+        more = self.differing - len(self.differences)
+        rows += [("", f"… and {more:,} more")] if self.differences and more > 0 else []
+        return "\n".join([f"DiffResult: {verdict}", *(shown_fact(name, text) for name, text in rows)])
+
+
+def difference_rows(found: DiffResult) -> list[tuple[str, str, str]]:
+    """Return the differences as text: numbers of the samples, their keys, and the fields or items that differ."""
+    return [_row(**difference) for difference in found.differences]
+
+
+def _row(
+    samples: tuple[int | None, int | None],
+    keys: tuple[str | None, str | None],
+    fields: list[str],
+    items: list[dict[str, Any]] | None = None,
+) -> tuple[str, str, str]:
+    names = [visible(str(key)) for key in dict.fromkeys(keys) if key is not None]
+    numbers = " / ".join(f"{number:,}" for number in dict.fromkeys(samples) if number is not None)
+    if None in samples:
+        told = f"only in {'B' if samples[0] is None else 'A'}"
+    elif items:
+        more = [f"… {len(items) - _SHOWN_ITEMS:,} more items"] if len(items) > _SHOWN_ITEMS else []
+        told = "\n".join([*map(_item, items[:_SHOWN_ITEMS]), *more])
+    else:
+        told = visible(", ".join(fields)) or "order"
+    return numbers, " / ".join(names) or "(no key)", told
+
+
+def _item(item: dict[str, Any]) -> str:
+    place = "metadata" if item["modality"] == "metadata" else f"position {item['position']}, {item['modality']}"
+    told = f"only in {item['only_in']}" if "only_in" in item else ", ".join(item["fields"])
+    return visible(f"{place}: {told}")
 
 
 @public("lading.diff")
