@@ -795,8 +795,9 @@ def test_chosen_samples_count_the_shards_that_they_come_from(numbers: Any, shard
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"__key__": ["a", "b", "c"], "n": [1, 2, 3]}), tmp_path / "in" / "a.parquet")
     pq.write_table(pa.table({"__key__": ["d"], "n": [4]}), tmp_path / "in" / "b.parquet")
-    done = lading.open(tmp_path / "in")[numbers].write(tmp_path / "out", format="jsonl")
-    assert done.source_shards == shards
+    chosen = lading.open(tmp_path / "in")[numbers]
+    assert chosen.write(tmp_path / "out", format="jsonl").source_shards == shards
+    assert chosen.sort("n").write(tmp_path / "sorted", format="jsonl").source_shards == shards
 
 
 @pytest.mark.parametrize("name", ["webdataset", "parquet", "mds", "arrow", "jsonl"])

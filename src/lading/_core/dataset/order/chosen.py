@@ -409,6 +409,10 @@ class ChosenSamples:
         """
         return self._numbers(self.steps)
 
+    def numbers_behind(self, count: int) -> Numbers:
+        """The numbers behind so many steps; see `numbers`."""
+        return self._numbers(self.steps[:count])
+
     def _numbers(self, steps: Sequence[Step]) -> Numbers:
         """The numbers behind the first steps of the dataset; found once behind each step that needs all samples."""
         begin = max((i + 1 for i, step in enumerate(steps) if _may_leave_out(step)), default=0)

@@ -302,10 +302,12 @@ def _spooled_order(
         chosen.spooled_order(numbers, before, chosen.columns_needed(behind), most, to_file=to_file)
     )
     ends = shards.sample_ends()
-    reads_all = any(step.phase or not (step.keeps_samples or step.over_numbers) for step in before)
-    there = np.full(len(ends), reads_all, np.bool_)
-    for first in range(0, len(numbers), _LOOKED_UP):
-        there[lookup(ends, np.asarray(numbers[first : first + _LOOKED_UP], np.int64))[0]] = True
+    reading = (i for i, step in enumerate(chosen.steps) if step.phase or not (step.keeps_samples or step.over_numbers))
+    first_reading = next(reading, None)
+    there = np.zeros(len(ends), np.bool_)
+    for some in (numbers, [] if first_reading is None else chosen.numbers_behind(first_reading)):
+        for first in range(0, len(some), _LOOKED_UP):
+            there[lookup(ends, np.asarray(some[first : first + _LOOKED_UP], np.int64))[0]] = True
     mapped = spec.schemas.mapped[sum(step.makes_columns for step in before) :]
     lists = spec.read.image_lists
     read = replace(spec.read, image_lists=None if lists is None else names_behind(before, lists))
