@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
 import random
 import struct
 import tracemalloc
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -31,11 +33,21 @@ def datatrove_frame(data: bytes, *, size: bool = False, checksum: bool = False) 
     return packer.compress(data) + packer.flush()
 
 
+def _zip_member(data: bytes) -> bytes:
+    """A member as zipfile writes it, with its header."""
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x", data)
+        return body.getvalue()[: archive.start_dir]
+
+
 def packed(codec: str, data: bytes) -> bytes:
     if codec == "zstd":
         return zstandard.ZstdCompressor().compress(data)
     if codec == "gzip":
         return gzip.compress(data)
+    if codec == "zip":
+        return _zip_member(data)
     return datatrove_frame(data) if codec else data
 
 
@@ -69,7 +81,7 @@ def test_a_cut_range_is_never_shorter_data(codec: str) -> None:
             decode_range(codec, body[:size], _MAX)
 
 
-@pytest.mark.parametrize("codec", CODECS[1:])
+@pytest.mark.parametrize("codec", [each for each in CODECS[1:] if each != "zip"])  # of which the end is not known
 @pytest.mark.parametrize("tail", [b"\0", bytes(64), b"garbage"])
 def test_a_range_is_used_up_exactly(codec: str, tail: bytes) -> None:
     with pytest.raises(CorruptShard):

@@ -51,8 +51,8 @@ FILES_KEY = b"lading.files"
 
 _EXTENSION_KEYS = (b"ARROW:extension:name", b"ARROW:extension:metadata")
 
-CODECS = ("", "zstd", "zstd-magicless", "gzip")
-"""Compression of a range, by the reference's `codec` number; 0 = none."""
+CODECS = ("", "zstd", "zstd-magicless", "gzip", "zip")
+"""Compression of a range, by the reference's `codec` number; 0 = none. `zip` is a deflated member with its header."""
 
 _STORAGE = pa.struct(
     [

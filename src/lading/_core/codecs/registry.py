@@ -9,6 +9,7 @@ from lading._core.codecs import bz2_, gzip_, xz_, zstd_
 from lading._core.codecs.brotli_ import unpack_brotli
 from lading._core.codecs.protocol import Codec, Data, StreamDecoder, StreamEncoder, unpack
 from lading._core.codecs.snappy_ import unpack_snappy
+from lading._core.codecs.zip_ import unpack_member
 from lading.errors import LimitExceeded, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
 
@@ -101,8 +102,8 @@ def unpacked_name(path: str) -> tuple[str, str]:
 def decode_range(codec: str, data: Data, max_bytes: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """Unpack the bytes of one range, by its codec (`_core.arrow.references.CODECS`).
 
-    The whole range must be used. A zstd frame that should have no magic number may have one. Peak memory: the output,
-    at most `max_bytes`.
+    The whole range must be used, but for `zip`: other bytes may lie between two members. A zstd frame that should have
+    no magic number may have one. Peak memory: the output, at most `max_bytes`.
 
     Raises:
         CorruptShard: the range is damaged, cut, or continues after its end.
@@ -115,8 +116,11 @@ def decode_range(codec: str, data: Data, max_bytes: int, limits: Limits = DEFAUL
         # A frame without magic number cannot begin with those bytes: its first byte would have the reserved bit set.
         magicless = codec == "zstd-magicless" and data[:4] != zstd_.MAGIC
         return zstd_.decode_frame(data, max_bytes, magicless=magicless, limits=limits)
+    if codec == "zip":
+        return unpack_member(data, max_bytes)
     if codec:
-        raise UsageError("no such codec of a range", expected="zstd, zstd-magicless, gzip or none", found=repr(codec))
+        raise UsageError("no such codec of a range", expected="zstd, zstd-magicless, gzip, zip or none",
+                         found=repr(codec))  # fmt: skip
     if memoryview(data).nbytes > max_bytes:
         raise LimitExceeded("the range is too long", expected=f"at most {max_bytes}", found=memoryview(data).nbytes)
     return bytes(data)

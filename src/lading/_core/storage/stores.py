@@ -5,6 +5,7 @@
     s3:// gs:// az:// …     obstore where it is installed, else fsspec with the package for the scheme
     https://                the same; lists of files by fsspec
     hf:// …                 the client of Hugging Face
+    a.zip/b                 the members of a zip archive, as files below it (`_core.storage.zip_store`)
     pipe:, a::b             refused: data must not run programs, nor open one file through another
 
 Callers may assign other stores to URL prefixes, and options to the stores made here: pass `Stores`.
@@ -20,13 +21,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lading._core.secret_urls import KnownSecrets, cleaned, shown
-from lading._core.storage.base import Store, without_query
+from lading._core.storage.base import Store, native_path, without_query
 from lading._core.storage.cached import CachedStore
 from lading._core.storage.local import LocalStore
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.shard_cache import ShardCache, make_cache
 from lading._core.storage.store_options import Options, by_prefix, of_url
 from lading._core.storage.wrappers import WrappedStore
+from lading._core.storage.zip_store import ZipStore, archives_in, zip_store
 from lading.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from lading._core.storage.objects import ObjectStore
     from lading._core.storage.web import WebStore
 
-__all__ = ["Stores", "is_local", "named_folder", "resolve", "without_query"]
+__all__ = ["Stores", "is_local", "named_folder", "resolve", "resolve_folder", "without_query"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
@@ -96,6 +98,31 @@ def resolve(url: str, stores: Stores | None = None) -> tuple[Store, str]:
         UsageError: the path is a command (`pipe:`), or one URL inside another (`::`).
     """
     url = shown(url)
+    for archive in archives_in(url):
+        inner, path = _of_files(archive, stores)
+        if not is_local(inner) or os.path.isfile(native_path(path)):
+            return zip_store(inner, path), url  # type: ignore[arg-type] # stores are equal to themselves alone
+    return _of_files(url, stores)
+
+
+def resolve_folder(name: str, stores: Stores | None = None) -> tuple[Store, str]:
+    """Return the store and the path of what a user opens: as `resolve`, but a zip archive is the folder of its members.
+
+    Raises:
+        UsageError: as `resolve`; or the archive is a member of another one.
+    """
+    store, path = resolve(name, stores)
+    if not path.rstrip("/").lower().endswith(".zip"):
+        return store, path
+    if isinstance(store, ZipStore) and path.rstrip("/") != store.archive:
+        raise UsageError("a zip inside a zip is not opened", file=path,
+                         advice=f"Unpack the outer one: unzip {store.archive} -d FOLDER")  # fmt: skip
+    inside, _ = resolve(f"{path.rstrip('/')}/", stores)
+    return (inside, path) if isinstance(inside, ZipStore) else (store, path)
+
+
+def _of_files(url: str, stores: Stores | None) -> tuple[Store, str]:
+    """Return the store of a path or URL, whose archives are files."""
     own = stores.find(url) if stores else None
     if own is not None:
         return own if is_local(own) else _with_cache(own, _options_of(url, stores)), url

@@ -47,7 +47,7 @@ from lading._core.storage.fetch import Fetcher
 from lading._core.storage.index_json import POINTER_BYTES, refuse_pointer
 from lading._core.storage.range_hasher import RangeHasher
 from lading._core.storage.roots import StoredRoots, folder_of, real_place
-from lading._core.storage.stores import Stores, resolve
+from lading._core.storage.stores import Stores, resolve, resolve_folder
 from lading.errors import DatasetReplaced, LadingError, NotFound, SidecarMismatch
 from lading.limits import Limits
 from lading.options import InterleavedOptions, OnBadShard
@@ -166,7 +166,7 @@ class Shards:
         self.follower = Follower(stores, self.roots, mmap=fetcher.mmap, limits=self.limits, stored=stored)
         self.kept: ShardTables | None = None
         if kept_shards is not None and listing.own is not None:
-            store, folder = resolve(listing.own, stores)
+            store, folder = resolve_folder(listing.own, stores)
             written = manifest.view if manifest is not None else None
             self.kept = ShardTables(store, folder, kept_shards, self.limits, view=written)
         self.indexes = ShardIndexes(self.kept)

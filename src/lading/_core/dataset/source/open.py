@@ -52,7 +52,7 @@ from lading._core.manifest.files import load_manifest
 from lading._core.manifest.values import Manifest
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.roots import absolute_path
-from lading._core.storage.stores import Stores, is_local, resolve, without_query
+from lading._core.storage.stores import Stores, is_local, resolve, resolve_folder, without_query
 from lading.errors import (
     DataError,
     DatasetReplaced,
@@ -348,7 +348,7 @@ def _listed(source: Source, stores: Stores, read: ReadOptions) -> tuple[Listing,
     names, limits = source_names(source, stores), read.limits
     is_one = len(names) == 1
     if is_one and not read.split and not read.config and without_query(names[0]) == names[0]:
-        store, path = resolve(names[0].rstrip("/"), stores)
+        store, path = resolve_folder(names[0].rstrip("/"), stores)
         pattern = not is_local(store) and ("*" in path or "{" in path)  # a server is not asked for such names
         kept = None if pattern else load_manifest(store, path, limits=limits)
         if kept is not None:
@@ -362,7 +362,7 @@ def _listed(source: Source, stores: Stores, read: ReadOptions) -> tuple[Listing,
     below = listing.datasets
     if not is_one or len(folders) > 1:  # those that an index lists are not known yet
         below = tuple(each for name in folders for each in (name, *(b for b in below if b.startswith(f"{name}/"))))
-    found = [(folder, load_manifest(resolve(folder, stores)[0], folder, limits=limits)) for folder in below]
+    found = [(folder, load_manifest(resolve_folder(folder, stores)[0], folder, limits=limits)) for folder in below]
     parts = [(folder, part) for folder, part in found if part is not None]
     if not parts:
         return listing, None

@@ -1,9 +1,10 @@
 """What users name as a source → the shards it stands for.
 
-A source is a file, a folder, a glob (`mint/*.tar`), a brace pattern (`shard-{000000..000123}.tar`), a `::`-joined list,
-a list of any of these, or a dataset's own index file (wids JSON). `${WDS_NAME}` is filled in from the environment, for
-names that begin with `WDS_` only. `pipe:` commands are refused: data must not run programs. A text that names a file or
-folder of this machine as it stands is that, whatever signs are in it.
+A source is a file, a folder, a zip archive of files, a glob (`mint/*.tar`), a brace pattern
+(`shard-{000000..000123}.tar`), a `::`-joined list, a list of any of these, or a dataset's own index file (wids JSON).
+`${WDS_NAME}` is filled in from the environment, for names that begin with `WDS_` only. `pipe:` commands are refused:
+data must not run programs. A text that names a file or folder of this machine as it stands is that, whatever signs are
+in it.
 
 In globs `**` stands for any number of folders. What begins with a dot, and lading's own `_lading`, is only meant where
 the pattern names it. So are tables whose names begin with `_`, below a folder or a `**`.
@@ -53,7 +54,8 @@ from lading._core.storage.index_json import load_index, refuse_pointer, several_
 from lading._core.storage.local import LocalStore
 from lading._core.storage.publish import MARKER
 from lading._core.storage.roots import is_inside
-from lading._core.storage.stores import Stores, is_local, resolve, without_query
+from lading._core.storage.stores import Stores, is_local, resolve, resolve_folder, without_query
+from lading._core.storage.zip_store import ZipStore
 from lading._core.units import count
 from lading.errors import DataError, NotFound, SeveralSplits, SourceNotFound, StoreError, UnknownFormat, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
@@ -215,6 +217,11 @@ def list_source(
         raise SourceNotFound("the list of sources is empty")
     found: list[Listing | ListedShard] = [*(_named_together(names, stores, asked) or ())]
     found = found or [one for pattern in names for one in _list_pattern(pattern, stores, limits, asked)]
+    return _together(found)
+
+
+def _together(found: Sequence[Listing | ListedShard]) -> Listing:
+    """Return several listings and shards as one listing, in their order."""
     if len(found) == 1 and isinstance(found[0], Listing):
         return found[0]
     # A table of one shard takes as long as one of a thousand.
@@ -226,7 +233,9 @@ def list_source(
     listings = [one for one in found if isinstance(one, Listing)]
     datasets = tuple(folder for one in listings for folder in one.datasets)
     left_out = sum((Counter(one.left_out) for one in listings), Counter[str]())
-    return Listing(pa.concat_tables(tables), datasets=datasets, left_out=left_out)
+    formats = {one.format for one in listings} if len(listings) == len(found) else set[str]()
+    return Listing(pa.concat_tables(tables), format=formats.pop() if len(formats) == 1 else "", datasets=datasets,
+                   left_out=left_out)  # fmt: skip
 
 
 def with_partitions(listing: Listing) -> Listing:
@@ -286,20 +295,20 @@ def split_source(source: Source, split: str | None, stores: Stores | None) -> So
 
 
 def _is_named_folder(name: str, stores: Stores) -> bool:
-    store, path = resolve(name, stores)
+    store, path = resolve_folder(name, stores)
     return os.path.isdir(native_path(path)) if is_local(store) else _holds_files(store, path)
 
 
 def _tells_splits(folder: str, stores: Stores) -> bool:
     """Whether a folder holds a list which says what files its splits have."""
-    store, path = resolve(folder, stores)
+    store, path = resolve_folder(folder, stores)
     lists = (f"{path}/{name}" for known in all_formats() for name in known.index.split_lists if "/" in name)
     return any(has_file(store, place) for place in lists)
 
 
 def _lists_configs(folder: str, split: str, stores: Stores) -> bool:
     """Whether the README.md of a folder lists configs, which say what files a split has; not where lading wrote it."""
-    store, path = resolve(folder, stores)
+    store, path = resolve_folder(folder, stores)
     if has_file(store, f"{path}/{split}/{FOLDER}/{MANIFEST_NAME}"):
         return False
     card = _path_in(store, path, CARD)
@@ -356,7 +365,7 @@ def named_folders(source: Source, stores: Stores) -> list[str]:
     names = (name.rstrip("/") for name in source_names(source, stores))
     # Most patterns say by their ending that all they name is shards: millions, it may be.
     found = (one for name in names if _may_be_folder(name) for one in expanded(name, stores))
-    places = [resolve(name, stores) for name in found if _may_be_folder(name)]
+    places = [resolve_folder(name, stores) for name in found if _may_be_folder(name)]
     return [native_path(path) if is_local(store) else path for store, path in places]
 
 
@@ -429,25 +438,27 @@ def _look_together(names: Sequence[str], stores: Stores) -> list[ListedShard] | 
 
 
 def _list_one(name: str, stores: Stores, limits: Limits, asked: Asked) -> Listing | ListedShard:
-    store, path = resolve(name, stores)
+    store, path = resolve_folder(name, stores)
     path = native_path(path) if isinstance(store, LocalStore) else path
     if _GLOB.search(without_query(path)) and not (is_local(store) and os.path.lexists(path)):
-        return _list_glob(store, name, path, asked)
+        return _list_glob(store, name, path, stores, limits, asked)
     inside: list[FileInfo] | None = None
     if not is_local(store) and claimed_by(path) is None and without_query(path) == path:
         inside = [*store.walk(path)]
-    if inside or (os.path.isdir(path) if is_local(store) else path.endswith("/")):
-        return _list_folder(store, path, limits, asked, inside)
+    is_archive = isinstance(store, ZipStore) and path == store.archive
+    if inside or is_archive or (os.path.isdir(path) if is_local(store) else path.endswith("/")):
+        return _list_folder(store, path, stores, limits, asked, inside)
     try:
         info = store.head(path)
     except StoreError as error:
         if not is_local(store) and _holds_files(store, path):  # a folder with a shard's ending
-            return _list_folder(store, path, limits, asked)
+            return _list_folder(store, path, stores, limits, asked)
         if not isinstance(error, NotFound):
             raise
         if asked.missing_too and claimed_by(path) is not None:
             return ListedShard(path)
-        what = "no such file or folder" if is_local(store) else "the bucket or path does not exist"
+        known = is_local(store) or isinstance(store, ZipStore)
+        what = "no such file or folder" if known else "the bucket or path does not exist"
         advice = error.advice or (_on_hub(name) if is_local(store) else None)
         raise SourceNotFound(what, file=name, found=None if name else repr(name), advice=advice) from error
     _refuse_split(name, asked)
@@ -462,7 +473,7 @@ def _on_hub(name: str) -> str | None:
     return f"For a dataset of Hugging Face's Hub, write hf://datasets/{name}."
 
 
-def _list_glob(store: Store, name: str, path: str, asked: Asked) -> Listing:
+def _list_glob(store: Store, name: str, path: str, stores: Stores, limits: Limits, asked: Asked) -> Listing:
     """The files that a glob means."""
     infos, seen = _match(store, path)
     for folder in [path.removesuffix(f"/{MARKER}") for path in seen if path.endswith(f"/{MARKER}")]:
@@ -471,6 +482,8 @@ def _list_glob(store: Store, name: str, path: str, asked: Asked) -> Listing:
     if not infos:
         advice = "A bracket that is part of a name is written [[]." if "[" in path else None
         raise SourceNotFound("no file matches the pattern", file=name, advice=advice)
+    if all(map(_is_archive, infos)):
+        return _list_archives(infos, stores, limits, asked)
     _refuse_split(name, asked)
     loose = get_format(asked.format).loose if asked.format else None
     if loose is not None:
@@ -483,6 +496,31 @@ def _list_glob(store: Store, name: str, path: str, asked: Asked) -> Listing:
     infos, left_out = _of_format(name, infos, asked.format)
     left_out = {**left_out, **({_ASIDE: aside} if aside else {})}
     return Listing(_table(_shards_of(store, infos, seen)), left_out=left_out)
+
+
+def _is_archive(info: FileInfo) -> bool:
+    return info.path.lower().endswith(".zip")
+
+
+def _listed_by_archives(found: _Found, stores: Stores, limits: Limits, asked: Asked) -> Listing | None:
+    """The shards in the zip archives of a folder, if it holds no shards, and no loose files of its own."""
+    archives = [info for info in found.files if _is_archive(info)]
+    if not archives or any(claimed_by(info.path) is not None for info in found.files):
+        return None
+    if _loose_files(found, replace(asked, format="")) is not None:
+        return None
+    listing = _list_archives(archives, stores, limits, asked)
+    others = {"files next to zip archives, left out": len(found.files) - len(archives)}
+    return replace(listing, left_out={**listing.left_out, **_counted(others)})
+
+
+def _list_archives(infos: Sequence[FileInfo], stores: Stores, limits: Limits, asked: Asked) -> Listing:
+    """The shards in zip archives, one archive after another: of one split, if their names tell splits."""
+    named = splits_of_names([os.path.basename(info.path) for info in infos])
+    if asked.split in named or len(named) > 1:
+        numbers = _split_of(os.path.dirname(infos[0].path), named, asked.split)
+        infos, asked = [infos[number] for number in numbers], replace(asked, split="")
+    return _together([_list_one(info.path, stores, limits, asked) for info in infos])
 
 
 def _listed_in_json(store: Store, path: str, info: FileInfo, limits: Limits) -> Listing | None:
@@ -573,13 +611,19 @@ def _means(part: str, name: str) -> bool:
 
 
 def _list_folder(
-    store: Store, folder: str, limits: Limits, asked: Asked, inside: Sequence[FileInfo] | None = None
+    store: Store,
+    folder: str,
+    stores: Stores,
+    limits: Limits,
+    asked: Asked,
+    inside: Sequence[FileInfo] | None = None,
 ) -> Listing:
     """Shards below a folder: files with an ending that a format claims; hidden ones and `_lading` are left out.
 
     Args:
         store: its store.
         folder: the folder.
+        stores: stores of the archives in it.
         limits: limits on what the files may ask for.
         asked: what the user says of the shards.
         inside: its files, if they were listed already.
@@ -599,14 +643,9 @@ def _list_folder(
     head_of = partial(read_head, store)
     if not asked.format or get_format(asked.format).loose is None:
         found.tables.refuse(head_of)
-    about = companions_of([info.path for info in found.files])
-    images = replace(found, files=[info for info in found.files if info.path not in about]) if about else found
-    loose = _loose_files(images, asked)
-    if loose is not None:
-        if not asked.format:
-            _refuse_labels_apart(store, root, loose, images)
-        listing = _list_folder_of_files(store, root, loose, images, asked)
-        return replace(listing, left_out={**listing.left_out, **_counted({COMPANIONS: len(about)})})
+    listed = _listed_without_shards(store, root, stores, limits, found, asked)
+    if listed is not None:
+        return listed
     seen = [info for info in found.files if info.path not in found.aside]
     infos, left_out = _of_format(folder, seen, asked.format)
     left_out = {**left_out, **_counted_aside(found)}
@@ -630,6 +669,23 @@ def _list_folder(
         _table([]), folder=root, datasets=datasets, left_out=left_out, media_of=_media_of(fmt, found.files)
     )
     return _listed_by_names(store, listing, fmt, found, infos, limits, asked)
+
+
+def _listed_without_shards(
+    store: Store, root: str, stores: Stores, limits: Limits, found: _Found, asked: Asked
+) -> Listing | None:
+    """The loose files of a folder, or what its zip archives hold; None if it has shards."""
+    about = companions_of([info.path for info in found.files])
+    files = replace(found, files=[info for info in found.files if info.path not in about]) if about else found
+    listing = _listed_by_archives(files, stores, limits, asked)
+    loose = _loose_files(files, asked) if listing is None else None
+    if loose is not None:
+        if not asked.format:
+            _refuse_labels_apart(store, root, loose, files)
+        listing = _list_folder_of_files(store, root, loose, files, asked)
+    if listing is None:
+        return None
+    return replace(listing, left_out={**listing.left_out, **_counted({COMPANIONS: len(about)})})
 
 
 def _listed_by_log(store: Store, root: str, limits: Limits, asked: Asked, found: _Found) -> Listing | None:

@@ -17,14 +17,16 @@ Source: webdataset 1.0.2, tariterators.py (keys and fields); datasets 5.2.0, fol
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from lading._core.formats.base import ShardFile
 from lading._core.formats.dataset_index import ListedShard, LooseFiles
-from lading._core.formats.files.listing import METADATA_NAMES, holds_media, list_files
+from lading._core.formats.files.listing import METADATA_NAMES, ListingSlice, holds_media, list_files
 from lading._core.formats.files.reader import FilesReader, ReadOptions
+from lading._core.formats.findings import Finding, Level
 from lading._core.formats.format import Format, FormatInfo, NoOptions
 from lading._core.storage.base import FileInfo
+from lading._core.storage.zip_store import damaged_files
 from lading.errors import UsageError
 
 __all__ = ["FORMAT", "FilesFormat", "FilesReader", "ReadOptions"]
@@ -64,6 +66,12 @@ class FilesFormat(Format[ReadOptions, NoOptions]):
         if not file.entry:
             raise UsageError("loose files are read by their folder", file=file.path, advice="Name the folder.")
         return FilesReader(file, options)
+
+    def checks(self, file: ShardFile, options: ReadOptions, level: Level) -> Iterator[Finding]:
+        """Yield the damaged members of a zip archive; with `DEEP` alone."""
+        if level is Level.DEEP:
+            entry = ListingSlice.of(file.entry)
+            yield from map(Finding.of, damaged_files(file.store, [f"{entry.root}{name}" for name in entry.names]))
 
 
 FORMAT = FilesFormat()

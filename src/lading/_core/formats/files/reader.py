@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading._core.arrow.references import FileEntry, RefType, make_refs, with_files
+from lading._core.arrow.references import FileEntry, RefType, with_files
 from lading._core.features.items import KEY, split_rows
 from lading._core.features.types import Audio, ClassLabel, Feature, Image, Video, tag_by_extension, with_feature
 from lading._core.formats.base import DEFAULT_SCAN, Scan, ShardFile, ShardReader
 from lading._core.formats.files.listing import LABEL, ListingSlice
 from lading._core.formats.files.metadata import Metadata, read_metadata
+from lading._core.storage.zip_store import ranges_of_files
 from lading.errors import DuplicateField, UsageError, errors_at
 
 __all__ = ["FilesReader", "ReadOptions"]
@@ -129,21 +130,20 @@ class FilesReader(ShardReader):
         empty = int(bool(len(used)) and used[0] < 0)  # −1 is no file
         files = [FileEntry(f"{entry.root}{entry.names[at]}", "", entry.sizes[at], entry.versions[at])
                  for at in used[empty:].tolist()]  # fmt: skip
+        places = ranges_of_files(self._source.store, files)
         arrays = []
         for field in wanted:
             if field.name == KEY:
                 arrays.append(pa.array([entry.keys[at] for at in rows.tolist()], pa.string()))
             elif field.name in names:
                 at = cells[:, names[field.name]]
-                file = (which[:, asked.index(names[field.name])] - empty).astype(np.int32)
-                there = at >= 0
-                arrays.append(make_refs(np.zeros(len(rows), np.int64), np.where(there, self._size[at], 0),
-                                        file=np.where(there, file, 0), valid=there))  # fmt: skip
+                place = which[:, asked.index(names[field.name])] - empty
+                arrays.append(places.refs(np.where(at >= 0, place, -1)))
             elif field.name == LABEL and self._labels:
                 arrays.append(self._label_column(cells))
             else:
                 arrays.append(self._more(rows).column(field.name).combine_chunks())
-        shown = pa.schema(wanted) if not files else with_files(pa.schema(wanted), files)
+        shown = pa.schema(wanted) if not files else with_files(pa.schema(wanted), places.files)
         if not arrays:
             return pa.record_batch([pa.nulls(len(rows))], ["none"]).select([])
         return pa.RecordBatch.from_arrays(arrays, schema=shown)

@@ -37,6 +37,7 @@ from lading._core.storage.concurrent import is_remote
 from lading._core.storage.fetch import earlier_errors
 from lading._core.storage.roots import ELSEWHERE
 from lading._core.storage.stores import Stores, resolve
+from lading._core.storage.zip_store import damaged_files
 from lading.errors import BadReference, DataError, LadingError, NotFound, StoreError, Unrepresentable
 
 __all__ = ["Depth", "FindingLevel", "Findings", "begin_verify", "look_at"]
@@ -346,6 +347,8 @@ class _Shard:
                 self._checked.add(finding.checked)
             if finding.error is not None and (broken is None or finding.error.file != broken.file):
                 findings.add([finding.error])
+        if level is Level.DEEP and get_format(dataset.format).loose is None:
+            findings.add(damaged_files(file.store, [file.path]))
         self._is_counted = broken is None
         if broken is None:
             findings.add(indexes.check_counts(dataset, self._number, self.samples))
