@@ -85,6 +85,12 @@ def test_each_verb_takes_rows(tmp_path: Path) -> None:
     assert [sample["txt"] for sample in lading.open(tmp_path / "more.parquet")] == ["one", "two", "ONE", "TWO"]
 
 
+def test_splits_of_rows_are_written_as_splits(tmp_path: Path) -> None:
+    part = datasets.Dataset.from_dict({"a": [1, 2]})
+    lading.convert(datasets.DatasetDict({"train": part, "test": part}), tmp_path / "out", format="parquet")
+    assert len(datasets.load_dataset(str(tmp_path / "out"), split="test", cache_dir=str(tmp_path / "cache"))) == 2
+
+
 def test_verify_reads_rows() -> None:
     frame = pd.DataFrame({"a": [1, 2]})
     assert lading.verify(frame).ok

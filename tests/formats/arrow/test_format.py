@@ -336,7 +336,7 @@ def test_times_of_day_that_arrow_does_not_allow_are_refused() -> None:
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"layout": "feather"}, "no such layout; expected cache, huggingface, found 'feather'"),
+        ({"layout": "feather"}, "no such layout; expected cache, huggingface, stream, found 'feather'"),
         ({"compression": "gzip"}, "no such compression; expected none, zstd, lz4, found 'gzip'"),
         ({"compression": "lz4", "compression_level": 3}, "only zstd has levels"),
         ({"compression": "zstd", "compression_level": 99}, "no such level of zstd; expected .* to 22, found 99"),

@@ -49,7 +49,9 @@ def convert(
     destination: Annotated[
         str,
         typer.Argument(
-            metavar="DST", show_default=False, help="Folder of the new dataset, or one file such as out.parquet."
+            metavar="DST",
+            show_default=False,
+            help="Folder of the new dataset, or one file such as out.parquet. - is standard output.",
         ),
     ],
     as_json: Json = False,
@@ -69,8 +71,9 @@ def convert(
     DST appears in one step at the end. After a failure it stays as it was.
     Steps such as --where and --sample apply in the order in which they are typed.
     """
+    piped = destination == "-"
     left = f"nothing half-written is {'read' if '://' in destination else 'left'} at {destination}"
-    with Output(as_json=as_json, debug=debug, interrupted=left) as out:
+    with Output(as_json=as_json, debug=debug, interrupted="" if piped else left, piped=piped) as out:
         from lading._core.formats.registry import format_of_name
         from lading._core.jobs.convert import convert as job
 

@@ -74,6 +74,7 @@ class Output:
         debug: errors come with a traceback.
         interrupted: message after an interrupt.
         done: see the attribute.
+        piped: standard output carries data: results go to standard error.
 
     Attributes:
         done: advice if the job is done and its results cannot be printed.
@@ -81,18 +82,20 @@ class Output:
         status: the exit status, unless an error occurs.
     """
 
-    def __init__(self, *, as_json: bool, debug: bool, interrupted: str = "", done: str = "") -> None:
-        self.as_json, self.status = as_json, 0
+    def __init__(
+        self, *, as_json: bool, debug: bool, interrupted: str = "", done: str = "", piped: bool = False
+    ) -> None:
+        self.as_json, self.status, self._piped = as_json, 0, piped
         self._debug, self._interrupted, self.done = debug, interrupted, done
         asked = quiet.get()
-        self.quiet = as_json if asked is None else asked
+        self.quiet = as_json or (piped and sys.stdout.isatty()) if asked is None else asked
         self._warnings = warnings.catch_warnings()
         self._warned: set[str] = set()
 
     @cached_property
     def out(self) -> Console:
         """Standard output, for text."""
-        return _console(stderr=False)
+        return _console(stderr=self._piped)
 
     @cached_property
     def err(self) -> Console:
@@ -109,7 +112,7 @@ class Output:
         """
         if self.as_json:
             with _standard_output():
-                sys.stdout.write(json_text(value, indent=indent) + "\n")
+                (sys.stderr if self._piped else sys.stdout).write(json_text(value, indent=indent) + "\n")
             return
         self.print(text)
 

@@ -55,6 +55,7 @@ class Presets:
         write_changed: options of writing under which nothing is a copy: members get other names.
         read_deep: options of reading under which a reader also runs checks that are too slow for every read.
         read_whole: options of reading under which rows come with the bytes of files next to the shard.
+        write_piped: options of writing for readers of a pipe, who cannot go back.
         ignore_sidecar: options of reading under which the index file next to a shard is ignored.
     """
 
@@ -63,6 +64,7 @@ class Presets:
     write_changed: Mapping[str, Any] = field(default_factory=dict)
     read_deep: Mapping[str, Any] = field(default_factory=dict)
     read_whole: Mapping[str, Any] = field(default_factory=dict)
+    write_piped: Mapping[str, Any] = field(default_factory=dict)
     ignore_sidecar: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -8,7 +8,7 @@ from threading import Lock
 
 import pyarrow as pa
 
-from lading._core.storage.base import Buffer, FileInfo, check_inside, check_version, name_taken
+from lading._core.storage.base import Buffer, FileInfo, Sink, check_inside, check_version, name_taken
 from lading.errors import NotFound
 
 __all__ = ["MemoryMap", "MemorySink", "MemoryStore"]
@@ -57,7 +57,7 @@ class MemoryStore:
         data, version = self._get(path)
         return MemoryMap(data, str(version))
 
-    def put_stream(self, path: str) -> MemorySink:
+    def put_stream(self, path: str) -> Sink:
         """Return a sink for a new file."""
         return MemorySink(self, path)
 

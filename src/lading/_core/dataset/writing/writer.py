@@ -526,7 +526,7 @@ class DatasetWriter:
     def _write_manifest(self) -> None:
         folder, kind, store = self._staging.folder, self._kind, self._staging.store
         sidecars, facts = list[str](), self._shards.facts
-        if self._rank is None:
+        if self._rank is None and not self._is_file:
             sidecars += kind.format.index.write(store, folder, facts, kind.options)
         shards, summary = self._shards.close(), self.summary
         columns = self._part.columns

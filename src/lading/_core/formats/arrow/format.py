@@ -76,8 +76,8 @@ class ArrowIndex(DatasetIndex):
     def write(
         self, store: Store, folder: str, shards: Sequence[tuple[str, ShardFacts]], options: WriteOptions | None
     ) -> list[str]:
-        """Write `_metadata.json`; for streams `state.json` and `dataset_info.json`."""
-        return write_indexes(store, folder, shards)
+        """Write `_metadata.json`; for datasets `state.json` and `dataset_info.json`; none for other streams."""
+        return [] if options is not None and options.layout == "stream" else write_indexes(store, folder, shards)
 
     def write_splits(self, store: Store, folder: str, splits: Sequence[str], options: WriteOptions) -> bool:
         """Write `dataset_dict.json` for the layout of datasets; there is no other such index."""
@@ -102,7 +102,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         read_options=ReadOptions,
         write_options=WriteOptions,
         stores_structs=True,
-        presets=Presets(read_whole={"load_assets": True}),
+        presets=Presets(read_whole={"load_assets": True}, write_piped={"layout": "stream"}),
         hive_partitions=True,
         leftovers=r"cache-.*\.arrow",  # of `.map()` and the like of datasets
         opens_at_once=True,

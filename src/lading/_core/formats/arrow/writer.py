@@ -27,7 +27,7 @@ from lading.limits import DEFAULT_LIMITS
 
 __all__ = ["ArrowWriter", "WriteOptions"]
 
-_LAYOUTS = ("cache", "huggingface")
+_LAYOUTS = ("cache", "huggingface", "stream")
 _COMPRESSIONS = ("none", "zstd", "lz4")
 _MAX_BATCH_BYTES = 1 << 30
 _MAGIC = b"ARROW1\0\0"
@@ -40,7 +40,8 @@ class WriteOptions:
 
     Attributes:
         layout: `cache`: Arrow files and the index of a stable-datasets cache. `huggingface`: Arrow streams, the indexes
-            with which `datasets.load_from_disk` opens the folder, and columns in the types of datasets.
+            with which `datasets.load_from_disk` opens the folder, and columns in the types of datasets. `stream`: Arrow
+            streams without an index.
         compression: Compression of buffers: `none`, `zstd` or `lz4`. datasets and stable-datasets read all of them.
         compression_level: Level of `zstd`. By default that of the codec.
         batch_rows: Rows of a record batch, at most.

@@ -25,8 +25,10 @@ from lading._core.jobs.convert.splits import (
     refuse_parts,
 )
 from lading._core.jobs.convert.summary import ConvertSummary
+from lading._core.jobs.convert.to_standard_output import to_standard_output
 from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.engine.progress_bars import shown_progress
+from lading._core.storage.base import Store
 from lading._core.storage.roots import absolute_path
 from lading._core.storage.stores import Stores
 from lading._core.storage.temporary import temporary_files_in
@@ -124,7 +126,7 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but thr
         source: as for `lading.open`, or a dataset. The steps of a dataset come before those of the arguments. Or
             datasets by name, as `ds.split` gives them: each is written into a folder of its name, all in one step.
         destination: folder of the new dataset. A name that ends in `.parquet`, `.tar.gz` or such is one file, without
-            a manifest next to it; a slash at the end makes it a folder.
+            a manifest next to it; a slash at the end makes it a folder. `-` is standard output.
         format: format to write. By default the ending of the destination names it.
         source_format: format of the source, if it is not detected.
         split: split to convert, as for `lading.open`.
@@ -240,6 +242,9 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but thr
         "schema": schema, "schema_overrides": schema_overrides, "hive_partitioning": hive_partitioning,
         "stores": stores, "on_bad_shard": on_bad_shard, "limits": limits,
     }  # fmt: skip
+    piped: Mapping[str, Store] = {}
+    if destination == "-":
+        destination, write, piped = to_standard_output(write)
     destination = absolute_path(os.fspath(destination)) if write.sharing.leaves_process else destination
     with (
         shown_progress("converting", on_progress, progress=progress) as report,
@@ -248,7 +253,8 @@ def convert(  # noqa: PLR0913 - one argument a decision of the user; all but thr
 
         def job_of(one: Queryable) -> Job:
             job = Job.of(Query.of(one, **opening), write, columns, steps, report)
-            return job.with_storage_options(storage_options)
+            job = job.with_storage_options(storage_options)
+            return job.reading(stores=job.stores.and_for(piped)) if piped else job
 
         if isinstance(source, Mapping):
             refuse_parts(source, write, steps, destination)

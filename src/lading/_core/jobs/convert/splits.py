@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+from lading._core.arrow.streams import is_table
 from lading._core.dataset.query import Query
 from lading._core.dataset.source.open import Named
 from lading._core.dataset.source.source import SPLITS_NAME, Source, source_names, write_splits
@@ -106,7 +107,7 @@ def refuse_parts(
         raise UsageError("a ledger is of one split", found=", ".join(parts),
                          advice="Write all samples with the ledger first. Then split what was written.")  # fmt: skip
     for name, part in parts.items():
-        if Query.held_by(part) is None:
+        if Query.held_by(part) is None and not is_table(part):
             raise UsageError("splits are datasets by name", found=f"{name!r}: {type(part).__name__}")
         if not re.fullmatch(r"\w[\w.-]*", name) or name == FOLDER:
             raise UsageError("the name of a split becomes a folder", expected="letters, digits, '_', '-' and '.'",
