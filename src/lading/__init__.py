@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from lading._core.api.dataset import Dataset
     from lading._core.api.opening import concat
     from lading._core.api.opening import open_dataset as open  # noqa: A004 - what users type: lading.open(…)
+    from lading._core.api.sql import sql
     from lading._core.dataset.writing.writer import DatasetWriter as writer  # noqa: N813 - what users type: with lading.writer(…)
     from lading._core.jobs.convert.clean import clean
     from lading._core.jobs.convert.convert import convert
@@ -47,6 +48,7 @@ __all__ = [
     "pack",
     "repair",
     "salvage",
+    "sql",
     "verify",
     "writer",
 ]
@@ -70,6 +72,7 @@ _HOMES = {
     "pack": ("lading._core.train.packing", "pack"),
     "repair": ("lading._core.jobs.salvage.repair", "repair"),
     "salvage": ("lading._core.jobs.salvage.salvage", "salvage"),
+    "sql": ("lading._core.api.sql", "sql"),
     "verify": ("lading._core.jobs.verify.verify", "verify"),
     "writer": ("lading._core.dataset.writing.writer", "DatasetWriter"),
 }

@@ -85,15 +85,14 @@ def _checked(function: Any, name: str, others: Mapping[str, str]) -> Any:
     """Return the function, which refuses arguments that it lacks, but for those with `**` of their own."""
     code = function.__code__
     opens = "OpeningOptions" in str(function.__annotations__.values())
-    if code.co_flags & CO_VARKEYWORDS and not opens:
-        return function
+    takes_any = bool(code.co_flags & CO_VARKEYWORDS) and not opens
     own = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
     known = (*own, *OpeningOptions.__annotations__) if opens else own
     accepted, alone = frozenset(known), {**STEPS, **others} if opens else others
 
     @wraps(function)
     def call(*args: Any, **given: Any) -> Any:
-        if not given.keys() <= accepted:
+        if not takes_any and not given.keys() <= accepted:
             unknown = [each for each in given if each not in accepted]
             raise unknown_arguments(name, unknown, [each for each in known if each != "self"], alone)
         return function(*args, **given)

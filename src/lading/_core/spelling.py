@@ -23,6 +23,7 @@ _NAMES = {
     "from": "format", "to": "format", "schema": "schema_policy", "root": "roots", "max": "limits",
     "option": "options", "to-option": "options", "storage-option": "storage_options",
     "type": "schema_overrides", "join-columns": "columns", "join-how": "how",
+    "json-as": "json",
 }  # fmt: skip
 """Arguments whose names differ from those of the options."""
 _METHODS = {"columns": "select", "drop-columns": "drop", "flatten": "flatten", "rename": "rename", "where": "where",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -73,6 +73,15 @@ class Stores:
             if "cache_dir" in options:
                 make_cache(options["cache_dir"])
         return replace(stores, options=merged)
+
+    @classmethod
+    def joined(cls, several: Iterable[Stores | None]) -> Stores:
+        """Return the stores of several datasets; for a prefix of two of them, those of the later one."""
+        named = [each for each in several if each is not None]
+        return cls(
+            {prefix: store for each in named for prefix, store in each.by_prefix.items()},
+            {prefix: options for each in named for prefix, options in each.options.items()},
+        )
 
     def and_for(self, by_prefix: Mapping[str, Store]) -> Stores:
         """Return these stores and others; for a prefix of both, the others."""

@@ -184,7 +184,7 @@ def _slow(texts: pa.Array, field: pa.Field, whole: pa.Field) -> pa.Array:
             raise SchemaMismatch(
                 "a JSON value does not fit the type that the first 1,000 samples have", column=place, row=row,
                 expected=kind, found=found or str(error)[:80],
-                advice='Write json="text" to get all of the JSON as text.',
+                advice="--json-as text gives all of the JSON as text.",
             ) from None  # fmt: skip
     raise AssertionError("values fit one by one, and not together")
 

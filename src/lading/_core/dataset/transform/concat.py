@@ -31,11 +31,7 @@ def concatenated(datasets: Sequence[Queryable], types: Mapping[str, pa.DataType]
         raise UsageError("no dataset to concatenate", advice="Give at least one.")
     queries = [Query.held_by(each) or opened(each).query for each in datasets]
     _refuse_mixed_views(queries)
-    named = [each.read.stores for each in queries if each.read.stores is not None]
-    stores = Stores(
-        {prefix: store for each in named for prefix, store in each.by_prefix.items()},
-        {prefix: options for each in named for prefix, options in each.options.items()},
-    )
+    stores = Stores.joined(each.read.stores for each in queries)
     given = types if types is None or isinstance(types, pa.Schema) else pa.schema(list(types.items()))
     parts = Parts(tuple(query.replace() for query in queries), given)
     return Query(parts, ReadOptions(format=FORMAT.name, stores=stores))

@@ -1,0 +1,1 @@
+"""SQL over tables, run by DuckDB."""
