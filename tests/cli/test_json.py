@@ -30,6 +30,8 @@ _CALLS: list[tuple[str, int]] = [
     ("head samples -n 2", 0),
     ("stats documents", 0),
     ("stats samples", 0),
+    ("sql from'samples'", 0),
+    ("sql from'samples' asked.jsonl", 0),
     ("plan samples --batch-size 2", 0),
     ("plan samples --shuffle block", 0),
     ("plan samples --job --to parquet", 0),
@@ -56,6 +58,8 @@ _CALLS: list[tuple[str, int]] = [
     ("clean out", 0),
 ]
 """Each verb, with what fills its keys, and the exit status."""
+_LINES = ("head documents -n 2 --full", "head samples -n 2", "sql from'samples'")
+"""Those that print a document a line."""
 
 
 def _document(n: int) -> tuple[str, bytes]:
@@ -95,7 +99,7 @@ def _printed(words: str, status: int) -> list[Any]:
     """The documents that a command prints."""
     done = CliRunner().invoke(app, [*words.split(), "--json"], prog_name="lading")
     assert done.exit_code == status, done.output
-    return [*map(json.loads, done.stdout.splitlines())] if words.startswith("head") else [json.loads(done.stdout)]
+    return [*map(json.loads, done.stdout.splitlines())] if words in _LINES else [json.loads(done.stdout)]
 
 
 @pytest.mark.cases(len(_CALLS))

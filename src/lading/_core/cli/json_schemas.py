@@ -195,6 +195,7 @@ def schemas() -> Mapping[str, Mapping[str, Any]]:
         "info": {"info": Info, "info, of several splits": _SplitsJson},
         "head": {"head, each line": _SampleJson},
         "stats": {"stats": Stats},
+        "sql": {"sql, each line": Mapping[str, Any], "sql, with DST": converted},
         "plan": {"plan": Plan, "plan --job": Estimate},
         "formats": {"formats": _FormatsJson},
         "skill": {"skill": _SkillJson},
