@@ -27,6 +27,7 @@ import maps_cases
 import mds_cases
 import media_cases
 import order_cases
+import sql_cases
 import stats_cases
 import tar_cases
 from harness import Case, Place, measure_here, run_case
@@ -42,6 +43,7 @@ _GROUPS = (
     digest_cases,
     keys_cases,
     stats_cases,
+    sql_cases,
     look_cases,
     order_cases,
     maps_cases,
