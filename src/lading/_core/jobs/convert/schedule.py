@@ -13,6 +13,7 @@ import numpy as np
 from lading._core.arrow.rebatch import HELD_BATCHES
 from lading._core.codecs import sniff_wrap
 from lading._core.dataset.order.chosen import ChosenSamples, split_at_list
+from lading._core.dataset.order.numbers import Numbers
 from lading._core.dataset.order.spooled_order import SpooledOrder
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.shards.spans import may_be_cut, refuse_same_ids, spans_of
@@ -304,8 +305,9 @@ def _spooled_order(
     ends = shards.sample_ends()
     reading = (i for i, step in enumerate(chosen.steps) if step.phase or not (step.keeps_samples or step.over_numbers))
     first_reading = next(reading, None)
+    looked_at: Numbers = range(0) if first_reading is None else chosen.numbers_behind(first_reading)
     there = np.zeros(len(ends), np.bool_)
-    for some in (numbers, [] if first_reading is None else chosen.numbers_behind(first_reading)):
+    for some in (numbers, looked_at):
         for first in range(0, len(some), _LOOKED_UP):
             there[lookup(ends, np.asarray(some[first : first + _LOOKED_UP], np.int64))[0]] = True
     mapped = spec.schemas.mapped[sum(step.makes_columns for step in before) :]
