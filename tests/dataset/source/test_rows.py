@@ -91,6 +91,18 @@ def test_splits_of_rows_are_written_as_splits(tmp_path: Path) -> None:
     assert len(datasets.load_dataset(str(tmp_path / "out"), split="test", cache_dir=str(tmp_path / "cache"))) == 2
 
 
+@pytest.mark.parametrize("name", ["photos", "docs"])
+@pytest.mark.cases(2)
+def test_datasets_come_back_from_arrow(name: str, tmp_path: Path, docs: Path) -> None:
+    if name == "photos":
+        with lading.writer(tmp_path / "photos", format="webdataset") as writer:
+            for i in range(3):
+                writer.write({"__key__": str(i), "png": Image.new("RGB", (i + 1, 2)), "json": {"n": i, "t": ["x"]}})
+    ds = lading.open(tmp_path / "photos" if name == "photos" else docs)
+    assert lading.digest(ds.to_arrow(media="bytes")) == lading.digest(ds)
+    assert lading.digest(ds.to_reader(media="bytes")) == lading.digest(ds)
+
+
 def test_verify_reads_rows() -> None:
     frame = pd.DataFrame({"a": [1, 2]})
     assert lading.verify(frame).ok
