@@ -67,7 +67,9 @@ def test_what_fits_is_what_stands_there(kind: pa.DataType, values: list[Any]) ->
     ],
     ids=str,
 )
-@pytest.mark.parametrize("value", [None, True, 1, 2.0, 1e99, "1", "a", [], [1], ["a"], [["a", 1]], {"a": 1}, {"b": 1}])
+@pytest.mark.parametrize(
+    "value", [None, True, 1, 2.0, 1e99, "1", "a", "", [], [1], ["a"], [["a", 1]], {"a": 1}, {"b": 1}]
+)
 def test_any_value_is_held_or_refused_wherever_it_stands(kind: pa.DataType, value: Any) -> None:
     two = pa.struct([("x", kind), ("y", pa.string())])
     shapes: list[tuple[pa.DataType, Any, Callable[[Any], Any]]] = [

@@ -132,7 +132,7 @@ def _is_refused(value: Any, kind: pa.DataType) -> bool:
 _MADE_OTHERS: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...] = (
     (pa.types.is_integer, frozenset({bool, float})),
     (pa.types.is_floating, frozenset({bool, str})),
-    (pa.types.is_struct, frozenset({list})),
+    (pa.types.is_struct, frozenset({list, str})),
     (lambda kind: isinstance(kind, LIST_TYPES), frozenset({str, dict})),
 )
 """JSON types that pyarrow silently converts to another type. It refuses every other mismatch."""
