@@ -192,6 +192,7 @@ def test_json_has_the_type_that_holds_its_values(tmp_path: Path, texts: list[str
     np.testing.assert_equal(column.to_pylist(), values)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     "late, column, found",
     [
@@ -210,10 +211,12 @@ def test_a_later_misfit_is_an_error_with_its_place(tmp_path: Path, late: str, co
     assert ds.to_arrow(json="text")["json"][1000].as_py() == late
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("text", ['{"a": 1', '{"a": 1} {"a": 2}', '{"a": 1},', "\u00a0{}", '{"a": 01}', '{"a": "\n"}'])
-def test_broken_json_is_an_error_that_names_the_sample(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match=r"json\.tar sample '01001'"):
-        _jsons(tmp_path, *['{"a": 1}'] * 1001, text).to_arrow()
+@pytest.mark.parametrize("before", [2, 1001])  # within the samples that give the types, and behind them
+def test_broken_json_is_an_error_that_names_the_sample(tmp_path: Path, text: str, before: int) -> None:
+    with pytest.raises(DataError, match=rf"json\.tar sample '{before:05}' column 'json'.*json=\"text\""):
+        _jsons(tmp_path, *['{"a": 1}'] * before, text).to_arrow()
 
 
 def test_shards_may_have_other_columns_and_types(tmp_path: Path) -> None:
@@ -228,6 +231,17 @@ def test_shards_may_have_other_columns_and_types(tmp_path: Path) -> None:
     (tmp_path / "lines/1.jsonl").write_text('{"a": 2.5, "b": "x"}\n')
     rows = lading.open(tmp_path / "lines").to_arrow().to_pylist()
     assert rows == [{"a": 1.0, "b": None}, {"a": 2.5, "b": "x"}]
+
+
+@pytest.mark.filterwarnings("ignore:a bad shard is skipped")
+def test_bad_shards_are_left_out_where_that_is_asked_for(photos: Path) -> None:
+    whole = (photos / "photos-1.tar").read_bytes()
+    (photos / "photos-1.tar").write_bytes(whole[: whole.index(b"014.json") + 100])  # in a header
+    with pytest.raises(DataError, match="photos-1"):
+        lading.open(photos).to_arrow()
+    ds = lading.open(photos, on_bad_shard="skip")
+    assert ds.to_arrow()["txt"].to_pylist() == [f"picture {i}" for i in range(_COUNT)]
+    assert [bad.file for bad in ds.skipped_shards] == [str(photos / "photos-1.tar")]
 
 
 def test_bytes_without_a_range_of_their_own_have_no_offset(tmp_path: Path, photos: Path) -> None:

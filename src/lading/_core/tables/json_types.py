@@ -23,6 +23,7 @@ __all__ = ["json_documents", "json_field", "json_texts", "json_values", "narrowe
 
 _MOST_NAMES = 512
 _EXACT = 1 << 53
+_BROKEN = 'Correct it, or write json="text" to get JSON as it is stored.'
 _TEXT, _LONG_TEXT = pa.string(), pa.large_string()
 
 
@@ -209,6 +210,7 @@ def json_documents(texts: pa.Array) -> list[Any]:
             found.append(json_text.loads(text))
         except DataError as error:
             error.offset = None  # of the value, not of the file
+            error.advice = error.advice or _BROKEN
             raise error.at(row=row) from None
     return found
 

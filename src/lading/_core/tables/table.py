@@ -209,8 +209,9 @@ class Table:
         found = []
         with shards.passes.during("looking at the shards"):
             for number, view in shards.readable(range(len(shards.listing))):
-                found.append((shards.path(number), without_source(view.schema())))
-                _keep_walk(shards, number, view)
+                with shards.bad.skipping(number, shards.path(number)):
+                    found.append((shards.path(number), without_source(view.schema())))
+                    _keep_walk(shards, number, view)
         if not found:
             return rows.schema
         is_loose = shards.has_items or not self._declares_types
@@ -249,11 +250,17 @@ class Table:
         documents: dict[str, list[object]] = {name: [] for name in names}
         self._keep_first_walks()
         rows = 0
-        for batch in self._rows.looked_at(_TYPED_SAMPLES, names):
+        has_key = KEY in self._rows.first_schema.names and KEY not in names
+        for batch in self._rows.looked_at(_TYPED_SAMPLES, [*names, KEY] if has_key else names):
             there = [name for name in names if name in batch.schema.names]
-            part = self._rows.shards.fetcher.materialise(batch.slice(0, _TYPED_SAMPLES - rows), there)
-            for name in there:
-                documents[name] += json_documents(json_texts(part.column(name)))
+            part = batch.slice(0, _TYPED_SAMPLES - rows)
+            try:
+                part = self._rows.shards.fetcher.materialise(part, there)
+                for name in there:
+                    with errors_at(column=name):
+                        documents[name] += json_documents(json_texts(part.column(name)))
+            except LadingError as error:
+                raise _placed(error, part, np.arange(rows, rows + part.num_rows)) from None
             rows += part.num_rows
             if rows >= _TYPED_SAMPLES:
                 break
@@ -265,8 +272,9 @@ class Table:
         if shards.fixed_schema or shards.has_items or not len(shards.listing) or not shards.is_remote(0):
             return
         for number, view in shards.readable(range(len(shards.listing))):
-            _keep_walk(shards, number, view)
-            samples += view.num_samples()
+            with shards.bad.skipping(number, shards.path(number)):
+                _keep_walk(shards, number, view)
+                samples += view.num_samples()
             if samples >= _TYPED_SAMPLES:
                 return
 
@@ -333,13 +341,7 @@ class Table:
             self.files |= dict.fromkeys(files_of(part.schema))
             return {field.name: self._column(part, field) for field in fields}
         except LadingError as error:
-            files = lineage_of(part.schema)
-            row, error.row = error.row, None
-            if row is not None and KEY in part.schema.names:
-                error = error.at(sample=part.column(KEY)[row].as_py())
-            elif row is not None:
-                error.row = int(numbers[row])
-            raise error.at(file=files[0] if len(files) == 1 else None) from None
+            raise _placed(error, part, numbers) from None
 
     def _column(self, part: pa.RecordBatch, field: pa.Field) -> pa.Array:
         if field.name not in part.schema.names or pa.types.is_null(part.schema.field(field.name).type):
@@ -348,6 +350,17 @@ class Table:
         with errors_at(column=field.name):
             values = _Values(part.column(field.name), field, known.field, part, self._rows.shards.fetcher)
             return _MADE[known.way](values)
+
+
+def _placed(error: LadingError, part: pa.RecordBatch, numbers: NDArray[np.int64]) -> LadingError:
+    """The error with the place of its row: the key of the sample, or its number behind the steps."""
+    files = lineage_of(part.schema)
+    row, error.row = error.row, None
+    if row is not None and KEY in part.schema.names:
+        error = error.at(sample=part.column(KEY)[row].as_py())
+    elif row is not None:
+        error.row = int(numbers[row])
+    return error.at(file=files[0] if len(files) == 1 else None)
 
 
 @dataclass(frozen=True, slots=True)
