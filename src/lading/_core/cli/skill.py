@@ -46,9 +46,11 @@ def skill(
 
 def _schema(name: str) -> dict[str, object]:
     from lading._core.cli.json_schemas import schema_of, schemas
+    from lading._core.content.nested import close_to
 
     if name not in schemas():
-        raise UsageError("no such verb", expected=", ".join(schemas()), found=f"--schema {name}")
+        raise UsageError("no such verb", expected=", ".join(schemas()), found=f"--schema {name}",
+                         advice=close_to(name, [*schemas()]))  # fmt: skip
     return schema_of(name)
 
 
