@@ -9,12 +9,15 @@ import socket
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
 from lading._core.storage import downloads
 from lading._core.storage.downloads import Downloader, Failure, is_public
+from lading._core.storage.temporary import temporary_files_in
+from lading.errors import StoreError
 from lading.limits import Limits
 from odd_server import OddHandler, OddServer, odd_server, picture
 
@@ -158,3 +161,23 @@ def test_files_beyond_what_memory_holds_lie_in_a_temporary_file(
     assert failures == {12: Failure("HTTP 404")}
     assert max(Counter(server.asked).values()) == 1
     assert column.take([1, 1, 12]).to_pylist() == [picture(), picture(), None]
+
+
+def test_no_room_for_files_is_no_failure_of_theirs(
+    server: OddServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Samples may be left out whose files could not be had: not because the disk is full."""
+    monkeypatch.setattr(downloads, "_ONE_HELD_BYTES", 10)
+    (tmp_path / "gone").mkdir()
+    with temporary_files_in(tmp_path / "gone"):
+        assert _fetched(f"{server.url}/ok") == [picture()]
+        (tmp_path / "gone").rmdir()
+        with pytest.raises(StoreError, match=r"temporary files could not be written"):
+            _fetched(f"{server.url}/ok")
+
+
+def test_urls_that_are_none(server: OddServer) -> None:
+    urls = ["http://[::1", "http://", "https:///x", "http://a b/", "http://\udcff/", "x", f"{server.url}:99/", "HTTP:x"]
+    assert set(_fetched(*urls)) <= {"not a URL", "not a URL of http or https", "an unknown host"}
+    server.answers["/bad"] = lambda h: h.give(b"", status=302, Location="http://[::1")
+    assert _fetched(f"{server.url}/bad") == ["not a URL"]

@@ -37,8 +37,10 @@ from urllib3.util import Timeout
 
 from lading._core.secret_urls import cleaned
 from lading._core.storage.retries import TRANSIENT_STATUS
+from lading._core.storage.temporary import temporary_place, writing
 from lading._core.storage.threads import Threads
 from lading._core.units import format_bytes
+from lading.errors import StoreError
 from lading.limits import Limits
 
 __all__ = ["Check", "Downloader", "Failure", "is_public", "too_large"]
@@ -100,6 +102,10 @@ class _FailedError(Exception):
         self.failure, self.again, self.wait_s = Failure(reason, detail, limit), again, wait_s
 
 
+class _NoSocketError(Exception):
+    """This machine has no further connections. urllib3 would take an OSError for one of the network."""
+
+
 def too_large(most: int) -> tuple[str, str, str]:
     """Return why a file that is larger is not downloaded, as `Failure` takes it."""
     return f"more than {format_bytes(most)}", f"at most {most} bytes", "fetch_bytes"
@@ -145,7 +151,7 @@ class Downloader:
         self._pools.clear()
 
     def column(
-        self, urls: Sequence[str | None], others: Callable[[str], bytes | Failure] | None = None
+        self, urls: Sequence[str | None], others: Callable[[str, IO[bytes]], Failure | None] | None = None
     ) -> tuple[pa.Array, dict[int, Failure]]:
         """Return the files of some URLs as `large_binary`, null where there is none, and why, by row.
 
@@ -154,38 +160,54 @@ class Downloader:
 
         Args:
             urls: the URLs.
-            others: gives the bytes of URLs of other schemes than http and https.
+            others: writes the bytes of a URL of another scheme than http and https, or returns why not.
+
+        Raises:
+            StoreError: this machine has no room for temporary files, or no further connections.
         """
         distinct = list(dict.fromkeys(url for url in urls if url is not None))
-        held, failures = _Held(), dict[str, Failure]()
-        with closing(held), Threads(AT_ONCE, "lading-fetch") as threads:
+        folder = temporary_place()
+        try:
+            column, found = self._column(folder, urls, distinct, others)
+        except StoreError:
+            raise
+        except _NoSocketError as error:
+            raise StoreError("no further connection can be made", found=str(error),
+                             advice="Allow the process more open files: ulimit -n.") from error  # fmt: skip
+        except OSError:
+            with writing(folder):
+                raise
+        return column, {row: found[url] for row, url in enumerate(urls) if url is not None and url in found}
+
+    def _column(
+        self, folder: str, urls: Sequence[str | None], distinct: Sequence[str],
+        others: Callable[[str, IO[bytes]], Failure | None] | None,
+    ) -> tuple[pa.Array, dict[str, Failure]]:  # fmt: skip
+        """Return the files of URLs, and why there are none, by URL."""
+        with closing(_Held(folder)) as held, Threads(AT_ONCE, "lading-fetch") as threads:
             calls = {url: threads.submit(partial(self._into, held, url, others)) for url in distinct}
             try:
-                failures = {url: failure for url, call in calls.items() if (failure := call.result()) is not None}
+                found = {url: failure for url, call in calls.items() if (failure := call.result()) is not None}
             except Exception:
                 threads.stop()
                 threads.wait()
                 raise
-            column = held.column(urls)
-        return column, {row: failures[url] for row, url in enumerate(urls) if url in failures}
+            return held.column(urls), found
 
-    def _into(self, held: _Held, url: str, others: Callable[[str], bytes | Failure] | None) -> Failure | None:
+    def _into(self, held: _Held, url: str, others: Callable[[str, IO[bytes]], Failure | None] | None) -> Failure | None:
         """Put a file among those that are held; return why there is none."""
-        if others is not None and urlsplit(url).scheme.lower() not in self._pools.pool_classes_by_scheme:
-            found = others(url)
-            if isinstance(found, Failure):
-                return found
-            with tempfile.SpooledTemporaryFile(_ONE_HELD_BYTES) as body:
-                body.write(found)
-                return self._kept(held, url, body, "")
+        if others is not None and url.partition(":")[0].lower() not in self._pools.pool_classes_by_scheme:
+            with held.new_file() as body:
+                return others(url, body) or self._kept(held, url, body, "")
         _now.deadline = time.monotonic() + self._limits.fetch_seconds
         for attempt in count(1):
             _now.left_bytes = self._limits.fetch_bytes + _HEADERS_BYTES
             try:
-                with tempfile.SpooledTemporaryFile(_ONE_HELD_BYTES) as body:
+                with held.new_file() as body:
                     return self._kept(held, url, body, self._get(url, body))
             except _FailedError as error:
-                wait = error.wait_s if error.wait_s is not None else 0.5 * 2**attempt * random.uniform(0.5, 1)  # noqa: S311 - spreads load only
+                usual = 0.5 * 2**attempt * random.uniform(0.5, 1)  # noqa: S311 - spreads load only
+                wait = usual if error.wait_s is None else error.wait_s
                 late = wait > _PAUSE_S or time.monotonic() + wait > _now.deadline
                 if not error.again or attempt == _ATTEMPTS or late:
                     return error.failure
@@ -205,21 +227,19 @@ class Downloader:
         for _ in range(_REDIRECTS + 1):
             try:
                 moved_to = self._request(url, body)
-            except _FailedError:
-                raise
+                if isinstance(moved_to, _Answer):
+                    return moved_to.kind
+                url = urljoin(url, moved_to)
             except (LocationParseError, UnicodeError, ValueError) as error:
-                raise _FailedError("not a URL", cleaned(str(error))) from None
+                raise _FailedError("not a URL", cleaned(str(error))[:200]) from None
             except SSLError as error:
                 raise _FailedError("no secure connection", cleaned(str(error))[:200]) from None
-            except (SlowAnswer, TimeoutError):
+            except SlowAnswer:
                 _now.left_s(_IDLE_S)  # raises if no time is left
                 raise _FailedError("no answer in time") from None
-            except (HTTPError, OSError) as error:
-                cut = isinstance(error, (ProtocolError, ConnectionError))
+            except HTTPError as error:  # an error of the system is one of temporary files, and ends the job
+                cut = isinstance(error, ProtocolError)
                 raise _FailedError("no whole answer", cleaned(str(error))[:200], again=cut) from None
-            if isinstance(moved_to, _Answer):
-                return moved_to.kind
-            url = urljoin(url, moved_to)
         raise _FailedError("too many redirects", f"more than {_REDIRECTS}")
 
     def _request(self, url: str, body: IO[bytes]) -> str | _Answer:
@@ -269,6 +289,8 @@ class Downloader:
             yield unpack.flush()
         except zlib.error as error:
             raise _FailedError("a broken content encoding", str(error)[:80]) from None
+        if unpack.unused_data:
+            raise _FailedError("a broken content encoding", "bytes behind its end")
         if not unpack.eof:
             raise _FailedError("no whole answer", "its compressed content is cut", again=True)
 
@@ -286,9 +308,14 @@ class _Answer:
 
 
 class _Held:
-    """Files that have come: in memory, and what is beyond in a temporary file without a name."""
+    """Files that have come: in memory, and what is beyond in a temporary file without a name.
 
-    def __init__(self) -> None:
+    Args:
+        folder: of temporary files.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
         self._bytes: dict[str, bytes] = {}
         self._places: dict[str, tuple[int, int]] = {}
         self._size, self._file, self._lock = 0, cast("IO[bytes] | None", None), threading.Lock()
@@ -296,6 +323,10 @@ class _Held:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+
+    def new_file(self) -> Any:
+        """Return an empty file: in memory, while it is small."""
+        return tempfile.SpooledTemporaryFile(_ONE_HELD_BYTES, dir=self.folder)
 
     def add(self, url: str, body: IO[bytes]) -> None:
         size = body.seek(0, 2)
@@ -306,7 +337,7 @@ class _Held:
                 self._size += size
                 return
             if self._file is None:
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
+                self._file = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115 - `close` closes it
             self._places[url] = self._file.seek(0, 2), size
             shutil.copyfileobj(body, self._file, _PART_BYTES)
 
@@ -316,7 +347,7 @@ class _Held:
             return pa.array([None if url is None else self._bytes.get(url) for url in urls], pa.large_binary())
         lengths = [self._length(url) for url in urls]
         offsets = np.concatenate([[0], np.cumsum([length or 0 for length in lengths])]).astype(np.int64)
-        with tempfile.TemporaryFile() as whole:
+        with tempfile.TemporaryFile(dir=self.folder) as whole:
             for url in urls:
                 self._copy(url, whole)
             whole.flush()
@@ -397,22 +428,23 @@ def _connected(host: str, port: int, *, private: bool) -> socket.socket:
         raise _FailedError("an unknown host", again=error.errno == socket.EAI_AGAIN) from None
     if not private and not all(is_public(str(place[0])) for *_, place in found):
         raise _FailedError("an address that is not public")
-    last: OSError | None = None
+    failed = "it has no address"
     for family, kind, protocol, _, place in found:
         left_s = _now.left_s(_CONNECT_S)
-        sock = _Bounded(family, kind, protocol)
+        try:
+            sock = _Bounded(family, kind, protocol)
+        except OSError as error:
+            raise _NoSocketError(*error.args) from None
         try:
             sock.settimeout(left_s)
             sock.connect(place)
         except OSError as error:
             sock.close()
-            last = error
+            failed = "" if isinstance(error, TimeoutError) else str(error)
         else:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return sock
-    if isinstance(last, TimeoutError):
-        raise last
-    raise _FailedError("no connection", str(last)[:200])
+    raise _FailedError("no connection" if failed else "no answer in time", failed[:200])
 
 
 def _plain(*, private: bool) -> type[HTTPConnection]:

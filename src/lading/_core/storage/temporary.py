@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from lading._core.storage.staging import stage_folder, sweep_stale
 from lading.errors import StoreError, UsageError
 
-__all__ = ["temporary_files_in", "temporary_folder", "writing"]
+__all__ = ["temporary_files_in", "temporary_folder", "temporary_place", "writing"]
 
 _NAME = "lading-tmp"
 _PARENT: ContextVar[str | None] = ContextVar("temporary files lie in", default=None)
@@ -38,6 +38,18 @@ def temporary_files_in(folder: str | os.PathLike[str] | None) -> Iterator[None]:
         _PARENT.reset(before)
 
 
+def temporary_place() -> str:
+    """Return the folder in which temporary files lie: that of `temporary_files_in`, by default `$TMPDIR`.
+
+    Raises:
+        StoreError: no such folder can be written.
+    """
+    try:
+        return _PARENT.get() or tempfile.gettempdir()
+    except OSError as error:
+        raise StoreError("no folder for temporary files can be written", advice="Set TMPDIR to one.") from error
+
+
 @contextmanager
 def temporary_folder() -> Iterator[str]:
     """Make a temporary folder for this user alone, and remove it at the end.
@@ -49,10 +61,7 @@ def temporary_folder() -> Iterator[str]:
     Raises:
         StoreError: no folder can be made.
     """
-    try:
-        parent = _PARENT.get() or tempfile.gettempdir()
-    except OSError as error:
-        raise StoreError("no folder for temporary files can be written", advice="Set TMPDIR to one.") from error
+    parent = temporary_place()
     if not os.path.isdir(parent):
         raise StoreError("no such folder for temporary files", file=parent, advice="Set TMPDIR to one that is there.")
     place = os.path.join(parent, _NAME)

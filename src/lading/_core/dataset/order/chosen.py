@@ -202,7 +202,6 @@ class ChosenSamples:
             any_members=self._shards.takes_any_fields, image_lists=lists,
             spools=() if shards else self._spools(len(before), len(steps), looks=looks, passes=not looks),
         )  # fmt: skip
-        max_rows = min(max_rows, transform.most_rows or max_rows)
         if not before:
             every = shards or range(len(self._shards.listing))
             wanted = range(max(first, every.start), every.stop)

@@ -148,7 +148,8 @@ class SourceRows:
         for shard in np.flatnonzero(np.diff(bounds, prepend=0)).tolist():
             begin = int(ends[shard - 1]) if shard else 0
             mine = distinct[int(bounds[shard - 1]) if shard else 0 : int(bounds[shard])]
-            for found, batch in self._of_shard(shard, mine, begin, again, columns, max_bytes):
+            whole = self._of_shard(shard, mine, begin, again, columns, max_bytes)
+            for found, batch in (part for each in whole for part in _parts(transform, *each)):
                 traced = transform.apply(batch, self.origin(found).places(batch), found)
                 if traced.samples is None or len(traced.samples) != len(found):
                     raise other_count()
@@ -297,6 +298,15 @@ class SourceRows:
             return
         for half in np.array_split(numbers, 2):
             yield from self._told_apart(half, columns)
+
+
+def _parts(
+    transform: Transform, numbers: NDArray[np.int64], batch: pa.RecordBatch
+) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
+    """Give samples as the steps should get them, in parts, with their numbers."""
+    for first, stop in transform.bounds(batch.num_rows):
+        whole = stop - first == batch.num_rows
+        yield (numbers, batch) if whole else (numbers[first:stop], batch.slice(first, stop - first))
 
 
 def one_batch(rows: pa.Table) -> pa.RecordBatch:

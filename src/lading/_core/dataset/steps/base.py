@@ -124,6 +124,10 @@ class Applied:
         """Return whether no row of the batches that follow will be kept."""
         return False
 
+    def most_rows(self) -> int | None:
+        """Return how many rows the next batch should have at most: a step may make much of each. None: any number."""
+        return None
+
     def unmatched(self) -> Counter[str]:
         """Return the rows of joined tables for which there was no sample so far."""
         return Counter()
@@ -190,7 +194,6 @@ class Step:
         calls_function: it calls a function of the user.
         makes_columns: a function makes its rows, and alone knows their columns.
         asks_schema: it asks for fewer columns where the schema of the source is known.
-        most_rows: rows of a batch that it should get at most, because it makes much of each; None for any number.
     """
 
     __slots__ = ()
@@ -205,7 +208,6 @@ class Step:
     calls_function: ClassVar[bool] = False
     makes_columns: ClassVar[bool] = False
     asks_schema: ClassVar[bool] = False
-    most_rows: ClassVar[int | None] = None
 
     # Samples and rows
 

@@ -16,7 +16,8 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
+from stat import S_ISREG
 from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, get_args
 
 import numpy as np
@@ -54,6 +55,11 @@ _OBJECT_STORES = frozenset(("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "ad
 """Stores whose objects a URL may name: with the reader's own keys, so only where URLs are asked for."""
 _MOST_CHARACTERS = 8192
 _HEAD_BYTES = 4 << 20
+_MOST_FOLDERS = 4096
+_PART_BYTES = 8 << 20
+_BATCH_BYTES = 64 << 20
+"""Downloaded files of a batch, by the sizes of those before."""
+_FIRST_ROW_BYTES, _FIRST_ROWS, _MOST_ROWS = 256 << 10, 256, 4096
 _A_FILE = {"image": "an image", "audio": "an audio file", "video": "a video"}
 _TEXTS = ("text/", "application/json", "application/xml", "application/xhtml")
 _OF_THE_PATH = frozenset((errno.EACCES, errno.ENOTDIR, errno.ENAMETOOLONG))
@@ -376,6 +382,7 @@ class _Finder:
 
     def __init__(self, step: MediaFiles, roots: Roots, stores: Stores) -> None:
         self._step, self._roots, self._stores = step, roots, stores
+        self._holds = lru_cache(_MOST_FOLDERS)(roots.hold)
 
     def find(self, places: Sequence[tuple[str, str]]) -> dict[tuple[str, str], FileEntry | _Missing]:
         """Return the file of each folder and name, or why there is none. Raises StoreError if a store fails."""
@@ -393,8 +400,9 @@ class _Finder:
             return _A_URL
         for place in self._candidates(folder, name):
             try:
-                whole(place)  # raises UsageError: only who reads can give the secret of a URL
-                self._roots.check(place)
+                if not self._is_plain(place):
+                    whole(place)  # raises UsageError: only who reads can give the secret of a URL
+                    self._roots.check(place)
                 store, path = resolve(place, self._stores)
                 info = store.head(path)
             except (BadReference, UsageError):
@@ -405,6 +413,19 @@ class _Finder:
             else:
                 return FileEntry(place, "", info.size_bytes, info.version)
         return _Missing("not found", advice=_NAME_ROOT)
+
+    def _is_plain(self, place: str) -> bool:
+        """Return whether a place is a file of this machine, and no link, in a folder that names may lead to.
+
+        The folder of many files is looked at once.
+        """
+        folder, _, last = place.rpartition("/")
+        if "://" in place or last in ("", ".", "..") or not self._holds(folder):
+            return False
+        try:
+            return S_ISREG(os.lstat(place).st_mode)
+        except OSError:
+            return False
 
     def _candidates(self, folder: str, name: str) -> list[str]:
         """Return the places that a name may mean: next to its table, then in each root."""
@@ -424,8 +445,6 @@ class MediaUrls(_MediaStep):
     """
 
     private: bool = False
-
-    most_rows: ClassVar[int | None] = 1024
 
     @property
     def stored(self) -> pa.DataType:
@@ -453,6 +472,12 @@ class _Fetched(Applied):
     def __init__(self, step: MediaUrls, context: StepContext) -> None:
         self._step, self._context = step, context
         self._downloader = cache(self._made)
+        self._rows_seen, self._bytes_seen = 1, _FIRST_ROW_BYTES
+
+    def most_rows(self) -> int:
+        """Return for how many rows the files should fit into memory, by the size of those that came."""
+        fitting = _BATCH_BYTES * self._rows_seen // self._bytes_seen
+        return max(1, min(fitting, 2 * self._rows_seen + _FIRST_ROWS, _MOST_ROWS))
 
     def _made(self) -> Downloader:
         try:
@@ -476,6 +501,8 @@ class _Fetched(Applied):
             parts = called(spool, traced.batch, traced.samples, view, self._rows, whole=False)
         whole_rows = joined(parts) if parts else None
         rows = self._fetched(names) if whole_rows is None else whole_rows.rows
+        self._rows_seen += len(rows)
+        self._bytes_seen += rows.column("file").nbytes
         failed = {row: _Missing(**why) for row, why in enumerate(rows.column("why").to_pylist()) if why is not None}
         return step.finished(traced, rows.column("file"), failed, names, view)
 
@@ -494,8 +521,8 @@ class _Fetched(Applied):
         advice = "Allow such addresses with --fetch-private." if failure.reason == _PRIVATE else ""
         return _Missing(failure.reason, failure.detail, advice, failure.limit)
 
-    def _of_store(self, url: str) -> bytes | Failure:
-        """Return the bytes of an object of a store."""
+    def _of_store(self, url: str, body: IO[bytes]) -> Failure | None:
+        """Write the bytes of an object of a store; return why there are none."""
         from lading._core.storage.downloads import Failure, too_large
 
         stores, most = self._context.fetcher.stores, self._context.fetcher.limits.fetch_bytes
@@ -506,14 +533,17 @@ class _Fetched(Applied):
             info = store.head(path)
             if info.size_bytes > most:
                 return Failure(*too_large(most))
-            [data] = store.get_ranges(path, [(0, info.size_bytes)], info.version)
+            for begin in range(0, info.size_bytes, _PART_BYTES):
+                length = min(_PART_BYTES, info.size_bytes - begin)
+                [data] = store.get_ranges(path, [(begin, length)], info.version)
+                body.write(data)
         except UsageError as error:
             return Failure("not a URL", error.problem)
         except StoreError as error:
             if not (is_damage(error) or error.errno in _OF_THE_PATH):
                 raise
             return Failure("not found")
-        return bytes(data)
+        return None
 
 
 def _shown(name: str | None) -> str:

@@ -85,10 +85,19 @@ class Transform:
         """Of each `Map`, the schema of its rows, as far as it is known."""
         return [at.schema for step, at in zip(self._steps, self._applied, strict=True) if step.makes_columns]
 
-    @property
-    def most_rows(self) -> int | None:
-        """Rows of a batch that the steps should get at most; None for any number."""
-        return min((step.most_rows for step in self._steps if step.most_rows is not None), default=None)
+    def bounds(self, count: int) -> Iterator[tuple[int, int]]:
+        """Give the bounds of the parts in which the steps should get the rows of a batch, one after another.
+
+        Each is asked for when the steps have had the one before: then they know how much they make of a row.
+        """
+        first = 0
+        while first < count or not first:
+            wanted = [most for each in self._applied if (most := each.most_rows()) is not None]
+            stop = min([count, *(first + most for most in wanted)])
+            yield first, stop
+            if stop == count or self.is_done():
+                return
+            first = stop
 
     def is_done(self) -> bool:
         """Whether no row of the batches that follow will be kept."""
@@ -157,7 +166,7 @@ class Transform:
                 have the numbers of rows.
             numbers: of the samples in the source; by default they are in its order.
         """
-        waiting, file, row, samples = iter(batches), [""], 0, 0
+        waiting, file, row, samples = self._parts(batches), [""], 0, 0
         while not self.is_done() and (batch := next(waiting, None)) is not None:
             before, file = file, lineage_of(batch.schema)
             row = row if file == before else 0
@@ -171,3 +180,7 @@ class Transform:
             row, samples = row + batch.num_rows, samples + len(traced.ends)
             if traced.batch.num_rows or traced.samples is None:
                 yield traced
+
+    def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from (batch.slice(first, stop - first) for first, stop in self.bounds(batch.num_rows))

@@ -106,7 +106,6 @@ class Converter:
             spools=spools,
             image_lists=dataset.image_lists if spec.read.image_lists is None else lambda: spec.read.image_lists or (),
         )
-        self._max_rows = min(max_rows, self.transform.most_rows or max_rows)
 
     def begin_task(
         self,
@@ -190,7 +189,8 @@ class Converter:
                 if schema is not None and schemas.whole:
                     refuse_unknown(batch.schema, schema, self._dataset.path(number))
                 read = ends[at] + int(sizes[at] * min(batch.source_share or 0.0, 1.0)) if sizes else 0
-                for part in split_duplicate_ids(batch) if apart else [batch]:
+                whole = split_duplicate_ids(batch) if apart else [batch]
+                for part in (part for each in whole for part in self._parts(each)):
                     with part.naming_files():
                         aligned = part if schema is None else part.aligned(schema)
                     aligned.knowing(source_share=read / ends[-1] if ends[-1] else None)
@@ -221,14 +221,19 @@ class Converter:
         for rows in spooled_order.batches(places.start, places.stop, self._max_rows, self._spec.max_batch_bytes):
             if self.transform.is_done():
                 return
-            batch = Batch(rows, self._spec.view)
-            done += batch.num_samples
-            self.tally.samples_read += batch.num_samples
-            batch.knowing(source_share=done / len(places))
-            if not self._spec.steps:
-                self._count(batch)
-            yield batch
-            self._on_batch()
+            for batch in self._parts(Batch(rows, self._spec.view)):
+                done += batch.num_samples
+                self.tally.samples_read += batch.num_samples
+                batch.knowing(source_share=done / len(places))
+                if not self._spec.steps:
+                    self._count(batch)
+                yield batch
+                self._on_batch()
+
+    def _parts(self, batch: Batch) -> Iterator[Batch]:
+        """Give a batch as the steps should get it, in parts."""
+        for first, stop in self.transform.bounds(batch.num_rows):
+            yield batch if stop - first == batch.num_rows else batch.slice(first, stop)
 
     def _transform(self, batches: Iterator[Batch], first: int) -> Iterator[Batch]:
         """Give the rows that the steps leave, as they make them; rows behind a limit are not counted.
