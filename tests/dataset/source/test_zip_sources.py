@@ -56,6 +56,11 @@ def _parquet(folder: Path) -> None:
     lading.convert(folder.parent / "tars", folder, format="parquet", workers=1, progress=False)
 
 
+def _with_manifest(folder: Path) -> None:
+    _tars(folder.parent / "tars")
+    lading.convert(folder.parent / "tars", folder / "inner", format="webdataset", workers=1, progress=False)
+
+
 def _csv(folder: Path) -> None:
     folder.mkdir()
     (folder / "train.csv").write_text("id,name\n" + "".join(f"{i},name {i}\n" for i in range(3000)))
@@ -73,7 +78,7 @@ def _digest(source: Any, **options: Any) -> str:
 
 
 @METHODS
-@pytest.mark.parametrize("written", [_labelled, _with_metadata, _tars, _parquet, _csv])
+@pytest.mark.parametrize("written", [_labelled, _with_metadata, _tars, _parquet, _with_manifest, _csv])
 @pytest.mark.cases(6)
 def test_an_archive_is_the_folder_of_its_files(tmp_path: Path, written: Any, method: int) -> None:
     written(tmp_path / "in")

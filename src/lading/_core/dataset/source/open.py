@@ -415,7 +415,7 @@ def _as_one(
     words = [folder.split("/")[:-1] for folder in folders]
     shared = [same[0] for same in takewhile(lambda some: len({*some}) == 1, zip(*words, strict=False))]
     own = "/".join(shared) if shared else "."
-    if others or resolve(own, stores)[0] is not store:
+    if others or resolve_folder(own, stores)[0] is not store:
         raise UsageError("datasets in several stores are not read as one", found=", ".join(folders[:5]),
                          advice="Open each by itself.")  # fmt: skip
     inside = [folder[len(own) + 1 :] if shared else folder for folder in folders]
