@@ -133,11 +133,12 @@ def test_a_summary_is_no_part_of_standard_output(photos: Path) -> None:
     [
         ([], "Name the format with --to"),
         (["--to", "mds"], "standard output: a dataset of the format mds is several files"),
-        (["--to", "jsonl", "--verify"], "standard output is written once, by one process; found verify"),
+        (["--to", "jsonl", "--verify"], "standard output is one file, written once by one process; found verify"),
         (["--to", "jsonl", "--workers", "2"], "found workers"),
+        (["--to", "jsonl", "--num-shards", "2"], "found num_shards"),
     ],
 )
-@pytest.mark.cases(4)
+@pytest.mark.cases(5)
 def test_what_standard_output_cannot_hold_is_refused(photos: Path, words: list[str], message: str) -> None:
     done = CliRunner().invoke(app, ["convert", "photos", "-", *words])
     assert (done.exit_code, done.stdout_bytes, message in done.stderr) == (2, b"", True), done.stderr

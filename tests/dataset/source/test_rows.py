@@ -65,6 +65,7 @@ def test_rows_are_samples(given: Callable[[], Any]) -> None:
     ds = lading.open(given())
     assert (len(ds), ds.columns) == (1200, ["id", "name", "tags"])
     assert ds[1134] == _ROWS[1134]
+    assert os.environ["TMPDIR"] not in repr(ds)
     assert list(ds.where("id >= 1198")) == _ROWS[1198:]
 
 

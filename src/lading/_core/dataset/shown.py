@@ -227,7 +227,7 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
 
 def _facts(shards: Shards, query: Query) -> list[tuple[str, str]]:
     names = query.source.names
-    named = [names] if isinstance(names, (str, os.PathLike)) else list(names)
+    named = [str(query.source)] if isinstance(names, (str, os.PathLike)) else list(names)
     more = f" and {len(named) - 1:,} more" if len(named) > 1 else ""
     return [
         ("source", f"{os.fspath(named[0])}{more}" if named else ""),

@@ -26,12 +26,13 @@ def to_standard_output(write: WriteOptions) -> tuple[str, WriteOptions, Mapping[
     """
     needs_file = {
         "verify": write.verify, "resume": write.resume, "rank": write.rank is not None, "workers": write.workers > 1,
-        "executor": write.executor is not None,
+        "executor": write.executor is not None, "lazy": write.lazy, "shard_size": write.shard_size is not None,
+        "num_shards": write.num_shards is not None, "rows_per_shard": write.rows_per_shard is not None,
     }  # fmt: skip
     for name, given in needs_file.items():
         if given:
-            raise UsageError("standard output is written once, by one process", found=name,
-                             advice=f"Leave {name} out, or write a file.")  # fmt: skip
+            raise UsageError("standard output is one file, written once by one process", found=name,
+                             advice=f"Leave {name} out, or name a folder.")  # fmt: skip
     fmt = get_format(write.format)
     options = {**fmt.info.presets.write_piped, **(write.options or {})}
     if fmt.info.restores_types or fmt.info.files_name_each_other or fmt.info.write_options is None:
