@@ -201,3 +201,18 @@ def test_sums_are_whole_numbers_of_64_bits(photos: Path) -> None:
     assert found.schema.field("s").type == pa.int64()
     with pytest.raises(UsageError, match=r"more than 64 bits.*s::double"):
         lading.sql("select sum(9223372036854775807) s from ds", ds=photos)
+
+
+def test_print_shows_the_first_rows(photos: Path) -> None:
+    found = lading.sql("select json.lang, count(*) n from ds group by 1 order by 1", ds=photos)
+    assert [line.split() for line in repr(found).splitlines()] == [
+        ["lang", "n"], ["de", "20"], ["en", "20"], ["fr", "20"],
+    ]  # fmt: skip
+    many = repr(lading.sql("select __key__ from ds", ds=photos)).splitlines()
+    assert (many[1], many[20:], len(many)) == ("0000", ["0019", "…"], 22)
+    assert repr(lading.sql("select txt from ds where false", ds=photos)).splitlines() == ["txt", "no rows"]
+
+    def function(sample: dict[str, Any]) -> None:
+        raise AssertionError
+
+    assert "map(" in repr(found.map(function))

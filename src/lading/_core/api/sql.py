@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from lading._core.features.items import RESERVED
 from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.storage.stores import Stores
+from lading._core.tables.shown import rows_text
 from lading.errors import UsageError
 from lading.options import ReadOptions
 
@@ -31,13 +33,29 @@ __all__ = ["query_dataset", "query_rows", "sql"]
 _NAME = "result of SQL"
 _ROWS = 1000
 """Of a batch of the result."""
+_SHOWN = 20
+"""Rows that `print` shows."""
 _OWN = ("query", "media", "json", "name=dataset")
 """The arguments of `sql`."""
 
 
+class _Answer(Dataset):
+    """The result of a query. `print` shows its first rows."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        if any(step.calls_function for step in self.query.steps):  # nobody asked to call it
+            return super().__repr__()
+        rows = self.limit(_SHOWN + 1).to_arrow()
+        lines = rows_text(rows.slice(0, _SHOWN), get_terminal_size().columns).splitlines()
+        more = ["…"] if len(rows) > _SHOWN else []
+        return "\n".join([*lines, *more] if len(rows) else [*lines, "no rows"])
+
+
 @public("lading.sql")
 def sql(query: str, /, *, media: MediaAs = "reference", json: JsonAs = "typed", **datasets: Any) -> Dataset:
-    """Return the result of a query in SQL as a dataset: rows in the order of the query.
+    """Return the result of a query in SQL as a dataset: rows in the order of the query. `print` shows the first ones.
 
     The query is one SELECT of DuckDB's SQL. It names datasets that are given, and files in quotes. It reads the columns
     and the fields that it names, of the rows that its conditions keep, and stops at its limit: a query over JSON reads
@@ -123,7 +141,7 @@ def query_dataset(
         rows = Spooled.of(_NAME, f"{_NAME}.arrow", lambda path: _write(path, result), format="arrow")
         stores = Stores.joined(each.query.read.stores for each in sources.values())
         steps = (AtPlaces(places, result.files()),) if places else ()
-    return Dataset(OpenDataset.of(Query(rows, ReadOptions(stores=stores), steps)))
+    return _Answer(OpenDataset.of(Query(rows, ReadOptions(stores=stores), steps)))
 
 
 def _refuse_documents_without_bytes(schema: pa.Schema, places: Sequence[pa.Field]) -> None:

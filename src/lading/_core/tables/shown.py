@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from lading._core.visible import visible
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["as_json", "rows_table"]
+__all__ = ["as_json", "rows_table", "rows_text"]
 
 _MOST_CHARACTERS = 200
 _LEAST_WIDTH, _GAP = 8, 2
@@ -45,6 +46,16 @@ def rows_table(rows: pa.Table, width: int) -> Table:
     for row in zip(*cells[: len(widths)], strict=True):
         table.add_row(*(Text(value, "dim" if value == _NULL else "") for value in row))
     return table
+
+
+def rows_text(rows: pa.Table, width: int) -> str:
+    """Return rows as text, as `rows_table` shows them."""
+    from rich.console import Console
+
+    screen = Console(file=StringIO(), width=width, color_system=None, highlight=False, emoji=False)
+    with screen.capture() as shown:
+        screen.print(rows_table(rows, width))
+    return "\n".join(line.rstrip() for line in shown.get().splitlines())
 
 
 def _widths(wanted: Sequence[int], width: int) -> list[int]:
