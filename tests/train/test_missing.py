@@ -326,3 +326,11 @@ def damaged_images(tmp_path: Path) -> Path:
         for number in range(6):
             writer.write({"__key__": f"{number}", "jpg": file.getvalue() if number != 2 else b"<html>", "txt": "text"})
     return tmp_path / "images"
+
+
+def test_images_may_begin_in_a_later_shard(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_of(("a.json", b"{}")))
+    (tmp_path / "b.tar").write_bytes(tar_of(("b.png", _png(1)), ("b.json", b"{}")))
+    [batch] = lading.loader([tmp_path / "a.tar", tmp_path / "b.tar"], 2, image_size=4, missing=0)
+    assert batch["png"].shape == (2, 4, 4, 3)
+    assert not batch["png"][0].any()

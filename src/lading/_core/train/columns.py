@@ -65,6 +65,7 @@ _ArrayReader: TypeAlias = Callable[..., Lacking]
 """The same, of a column that is an array in all batches: the array, and where it lacks values."""
 
 _ITEM = "binary_content"
+_ELSEWHERE: Final = "If only other shards have it, name the columns that you use in ds.select(…)."
 _AT_ONCE_BYTES: Final = 1 << 20
 """Of files that are decoded before `transform` is given the samples: pixels take ten times as much, or more."""
 
@@ -181,7 +182,7 @@ class ColumnMaker:
         if unmade := sorted(self._unmade - columns.keys()) if columns else []:
             raise UsageError(
                 f"missing names a column that is not there: {unmade[0]!r}", expected=", ".join(columns),
-                advice="A transform gives its columns for every sample, with None where a value is missing.",
+                advice=f"If the transform makes it, give it for every sample, as None where it is missing. {_ELSEWHERE}",
             )  # fmt: skip
         self.complete(columns, failed, samples)
         return columns, dict(sorted(failed.items()))
@@ -243,7 +244,7 @@ class ColumnMaker:
             if unknown := sorted({*names} - {*known}):
                 raise UsageError(
                     f"{argument} names a column that is not there: {unknown[0]!r}", expected=", ".join(known),
-                    advice="If only other shards have it, name the columns that you use in ds.select(…).",
+                    advice=_ELSEWHERE,
                 )  # fmt: skip
 
     def _way(self, name: str, feature: Feature) -> Decode:

@@ -562,9 +562,9 @@ def _columns_of(parts: Parts) -> list[str]:
 
 
 def _known_columns(parts: Parts, image_size: Any, decode: Any) -> list[str]:
-    """Return the names of all columns. Raises UsageError for an `image_size` if no column is decoded to images."""
+    """Return the names of all columns. Raises UsageError for an `image_size` if surely no column holds images."""
     sizes_nothing = image_size is not None and not decode
-    sizes_nothing &= not any(row_layout(each.view).has_items for _, each in parts)
+    sizes_nothing &= not any(each.schema_is_partial or row_layout(each.view).has_items for _, each in parts)
     if sizes_nothing and not any(holds_images(feature_of(field)) for _, each in parts for field in each.schema):
         raise UsageError("no column holds images", found=f"image_size={image_size}",
                          advice='Leave it out; for bytes that are images add decode={"COLUMN": "numpy"}.')  # fmt: skip
