@@ -182,7 +182,7 @@ class ColumnMaker:
         if unmade := sorted(self._unmade - columns.keys()) if columns else []:
             raise UsageError(
                 f"missing names a column that is not there: {unmade[0]!r}", expected=", ".join(columns),
-                advice=f"If the transform makes it, give it for every sample, as None where it is missing. {_ELSEWHERE}",
+                advice=f"If the transform makes it, it is for every sample, None where it is missing. {_ELSEWHERE}",
             )  # fmt: skip
         self.complete(columns, failed, samples)
         return columns, dict(sorted(failed.items()))
