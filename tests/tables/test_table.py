@@ -313,9 +313,11 @@ def _same(found: Any, value: Any) -> bool:
     if isinstance(found, bytes) and not isinstance(value, bytes):
         return True  # arrays and such, which a table shows as they are stored
     if isinstance(value, Decimal):
-        return bool(Decimal(found) == value)
-    if isinstance(found, str) and not isinstance(value, str):
+        return Decimal(found).compare_total(value) == 0  # NaN, too
+    if isinstance(found, str) and isinstance(value, float):
+        return repr(float(found)) == repr(value)
+    if isinstance(found, str) and found != value:
         return bool(json.loads(found) == value)  # JSON, and long integers
     if isinstance(value, np.ndarray):
         value = value.tolist()
-    return bool(found == value or found != found)  # noqa: PLR0124 - NaN
+    return bool(found == value or (found != found and value != value))  # noqa: PLR0124 - NaN
