@@ -246,9 +246,9 @@ def test_patterns_and_the_current_folder(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_folder_of_media_opens_by_itself_and_other_folders_say_how(tmp_path: Path) -> None:
     assert _open(_write(tmp_path / "media", {"1.wav": b"", "1.json": b"{}"})).format == "files"
-    texts = _write(tmp_path / "texts", {"1.txt": b"a"})
+    others = _write(tmp_path / "others", {"1.md": b"a"})
     with pytest.raises(SourceNotFound, match="format='files'"):
-        _open(texts)
+        _open(others)
     shards = _write(tmp_path / "shards", {"1.jpg": b"", "a.csv": b"n\n1\n"})
     assert _open(shards).format == "csv"
 

@@ -75,7 +75,8 @@ class FormatInfo:
     Attributes:
         name: what users type (`--to parquet`).
         extensions: file name endings, lower-case, with the dot. Writers use the first one.
-        when_named: further endings of its shards in a folder, if the format is named; other files have them too.
+        when_named: further endings of its shards in a folder, if the format is named; other files have them too. Of a
+            format without `extensions`, files with these endings are shards too where they are alone in a folder.
         read_options: dataclass of the options of reading; its docstring describes each.
         write_options: dataclass of the options of writing; None for a read-only format. `row_group_bytes` in it is how
             much payload a writer holds back; a conversion keeps it to a quarter of its batches.

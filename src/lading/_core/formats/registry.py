@@ -43,6 +43,7 @@ _BUILT_IN = {
     "csv": "lading._core.formats.csv.format",
     "warc": "lading._core.formats.warc.format",
     "media_archive": "lading._core.formats.media_archive.format",
+    "text": "lading._core.formats.text.format",
     "files": "lading._core.formats.files.format",
 }
 _ALIASES = {
@@ -57,6 +58,7 @@ _ALIASES = {
     "streaming": "mds",
     "pq": "parquet",
     "tar": "webdataset",
+    "txt": "text",
     "wds": "webdataset",
 }
 """Names by which other tools call a format."""

@@ -25,6 +25,7 @@ __all__ = [
     "TableLayout",
     "companions_of",
     "files_of_log",
+    "is_about_folder",
     "refuse_labels_apart",
     "refuse_log",
     "revisions_of",
@@ -41,6 +42,8 @@ COMPANIONS = "files about shards next to them (img2dataset), left out"
 """What a listing counts of `companions_of`."""
 
 _COMPANION = re.compile(r"((?:.*/)?\d+)(\.parquet|_stats\.json)")
+
+_ABOUT_FOLDER = re.compile(r"(?i)(?:readme|licen[sc]e|citation|changelog|requirements)(?:\.\w+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,11 @@ def refuse_log(path: str | None) -> None:
 def revisions_of(folders: Iterable[str]) -> set[str]:
     """Return the folders of revisions, in the cache of Hugging Face's hub, that these folders lie in."""
     return {match[1] for folder in folders if (match := _REVISION.fullmatch(folder))}
+
+
+def is_about_folder(name: str) -> bool:
+    """Whether a file's name says that it describes its folder, as `README.txt` does."""
+    return _ABOUT_FOLDER.fullmatch(name) is not None
 
 
 def companions_of(paths: Sequence[str], *, sure: bool = True) -> set[str]:

@@ -35,6 +35,7 @@ from lading._core.dataset.source.foreign import (
     UNFINISHED,
     MarkedTables,
     companions_of,
+    is_about_folder,
     refuse_labels_apart,
     revisions_of,
 )
@@ -650,11 +651,18 @@ def _list_folder(
     infos, left_out = _of_format(folder, seen, asked.format)
     left_out = {**left_out, **_counted_aside(found)}
     datasets = tuple(found.datasets)
+    known = claimed_by(infos[0].path) if infos else None
+    if not infos and not datasets and not asked.format:
+        known, infos = _alone(seen)
+        left_out = {
+            **left_out,
+            **_counted({"files about the folder, left out": len(seen) - len(infos) if infos else 0}),
+        }
     if not infos and datasets:  # of formats that write no file without samples
         return Listing(_table([]), folder=root, datasets=datasets)
     if not infos:
         raise _no_shard(folder, seen, asked.format, aside=len(found.aside))
-    fmt = get_format(asked.format) if asked.format else claimed_by(infos[0].path)
+    fmt = get_format(asked.format) if asked.format else known
     assert fmt is not None, "the files are claimed"
     infos, leftovers = _without_leftovers(fmt, infos)
     left_out = {**left_out, **leftovers}
@@ -669,6 +677,15 @@ def _list_folder(
         _table([]), folder=root, datasets=datasets, left_out=left_out, media_of=_media_of(fmt, found.files)
     )
     return _listed_by_names(store, listing, fmt, found, infos, limits, asked)
+
+
+def _alone(files: Sequence[FileInfo]) -> tuple[AnyFormat | None, list[FileInfo]]:
+    """The format of files that are alone in a folder, of formats whose endings mean something else next to others."""
+    infos = [info for info in files if not is_about_folder(os.path.basename(info.path))]
+    for known in all_formats():
+        if infos and not known.info.extensions and len(_ending_in(infos, known.info.when_named)) == len(infos):
+            return known, infos
+    return None, []
 
 
 def _listed_without_shards(

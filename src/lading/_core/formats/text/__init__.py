@@ -1,0 +1,1 @@
+"""Plain text: a line, or a file, a sample; read-only."""
