@@ -21,12 +21,12 @@ from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.storage.stores import Stores
 from lading._core.tables.shown import rows_text
+from lading._core.tables.table import JsonAs, MediaAs, Table
 from lading.errors import UsageError
 from lading.options import ReadOptions
 
 if TYPE_CHECKING:
     from lading._core.tables.sql.database import Result, Showing
-    from lading._core.tables.table import JsonAs, MediaAs
 
 __all__ = ["query_dataset", "query_rows", "sql"]
 
@@ -40,14 +40,29 @@ _OWN = ("query", "media", "json", "name=dataset")
 
 
 class _Answer(Dataset):
-    """The result of a query. `print` shows its first rows."""
+    """The result of a query. As a table it has the rows of the query; `print` shows the first ones."""
 
-    __slots__ = ()
+    __slots__ = ("_told",)
+    _told: OpenDataset
+
+    @classmethod
+    def of(cls, told: Query, places: AtPlaces) -> _Answer:
+        """Return the samples of rows that a query gave, with payload in place of its places."""
+        steps = (places,) if places.columns else ()
+        found = cls(OpenDataset.of(told.replace(steps=steps)))
+        found._told = OpenDataset.of(told)
+        return found
+
+    def _as_table(self, media: MediaAs = "reference", json: JsonAs = "typed") -> Table:
+        told = getattr(self, "_told", None)
+        if told is None or media != "reference":
+            return super()._as_table(media, json)
+        return Table(told, media=media, json=json)
 
     def __repr__(self) -> str:
-        if any(step.calls_function for step in self.query.steps):  # nobody asked to call it
+        if getattr(self, "_told", None) is None:
             return super().__repr__()
-        rows = self.limit(_SHOWN + 1).to_arrow()
+        rows = self._as_table().reader(limit=_SHOWN + 1).read_all()
         lines = rows_text(rows.slice(0, _SHOWN), get_terminal_size().columns).splitlines()
         more = ["…"] if len(rows) > _SHOWN else []
         return "\n".join([*lines, *more] if len(rows) else [*lines, "no rows"])
@@ -140,8 +155,8 @@ def query_dataset(
         _refuse_documents_without_bytes(result.schema, places)
         rows = Spooled.of(_NAME, f"{_NAME}.arrow", lambda path: _write(path, result), format="arrow")
         stores = Stores.joined(each.query.read.stores for each in sources.values())
-        steps = (AtPlaces(places, result.files()),) if places else ()
-    return _Answer(OpenDataset.of(Query(rows, ReadOptions(stores=stores), steps)))
+        at_places = AtPlaces(places, result.files())
+    return _Answer.of(Query(rows, ReadOptions(stores=stores)), at_places)
 
 
 def _refuse_documents_without_bytes(schema: pa.Schema, places: Sequence[pa.Field]) -> None:
