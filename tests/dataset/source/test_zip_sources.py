@@ -16,7 +16,7 @@ from PIL import Image
 import lading
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.stores import Stores
-from lading.errors import SeveralSplits, SourceNotFound, UsageError
+from lading.errors import SeveralSplits, SourceNotFound, UnknownFormat, UsageError
 
 METHODS = pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED], ids=["stored", "deflated"])
 
@@ -135,6 +135,13 @@ def test_an_archive_in_an_archive_is_refused(tmp_path: Path) -> None:
     outer = _zip(tmp_path / "zips", tmp_path / "outer.zip")
     with pytest.raises(UsageError, match=r"inner\.zip: a zip inside a zip is not opened.*unzip"):
         lading.open(outer)
+
+
+def test_an_archive_of_another_name_says_how_it_opens(tmp_path: Path) -> None:
+    _csv(tmp_path / "in")
+    _zip(tmp_path / "in", tmp_path / "download")
+    with pytest.raises(UnknownFormat, match=r"a ZIP archive.*a name that ends in \.zip"):
+        lading.open(tmp_path / "download")
 
 
 @METHODS

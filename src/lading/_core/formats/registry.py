@@ -63,8 +63,9 @@ _ALIASES = {
 }
 """Names by which other tools call a format."""
 
+_ZIP = b"PK\x03\x04"
 _OTHERS = (
-    (b"PK\x03\x04", "a ZIP archive, as .zip, .xlsx, .npz and .pt files are"),
+    (_ZIP, "a ZIP archive, as .zip, .xlsx, .npz and .pt files are"),
     (b"\x93NUMPY", "an array of NumPy"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
     (b"ORC", "an ORC file"),
@@ -223,6 +224,9 @@ def find_format(path: str, head: bytes) -> AnyFormat:
         if candidate.matches(without_query(path), head):
             return candidate
     other = next((kind for mark, kind in _OTHERS if head.startswith(mark)), None)
+    advice = "Write its rows in one of these formats, with a program that reads it."
+    if head.startswith(_ZIP):
+        advice += " An archive of files opens by a name that ends in .zip: rename it, or download it from its URL."
     raise UnknownFormat(
         "no format recognises this file",
         file=path,
@@ -230,7 +234,7 @@ def find_format(path: str, head: bytes) -> AnyFormat:
         found=other or f"first bytes {head[:16]!r}",
         advice="Name its folder, to read the files in it as samples."
         if (other or "").endswith("picture")
-        else "Write its rows in one of these formats, with a program that reads it."
+        else advice
         if other
         else "Name the format with --from.",
     )
