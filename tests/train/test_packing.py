@@ -138,7 +138,7 @@ def test_packing_goes_on_at_the_next_sequence(texts: Path, data: st.DataObject) 
     world = data.draw(st.integers(1, 3))
     options: dict[str, Any] = {
         "length": data.draw(st.sampled_from([1, 7, 16, 200])),
-        "window": data.draw(st.integers(1, 4)),
+        **({"window": data.draw(st.integers(1, 4))} if method == "best-fit" else {}),
         "end": data.draw(st.sampled_from([None, _END])),
         "shuffle": data.draw(st.sampled_from([False, "global", "block"])),
         "world": world,
