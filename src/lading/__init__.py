@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lading._core.jobs.convert.finish import finish
     from lading._core.jobs.dataset.index import index
     from lading._core.jobs.dataset.merge import merge
+    from lading._core.jobs.push.push import push
     from lading._core.jobs.salvage.repair import repair
     from lading._core.jobs.salvage.salvage import salvage
     from lading._core.jobs.stats.info import info
@@ -46,6 +47,7 @@ __all__ = [
     "mix",
     "open",
     "pack",
+    "push",
     "repair",
     "salvage",
     "sql",
@@ -70,6 +72,7 @@ _HOMES = {
     "mix": ("lading._core.train.feed", "mix"),
     "open": ("lading._core.api.opening", "open_dataset"),
     "pack": ("lading._core.train.packing", "pack"),
+    "push": ("lading._core.jobs.push.push", "push"),
     "repair": ("lading._core.jobs.salvage.repair", "repair"),
     "salvage": ("lading._core.jobs.salvage.salvage", "salvage"),
     "sql": ("lading._core.api.sql", "sql"),

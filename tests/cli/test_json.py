@@ -15,6 +15,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import lading
+from hub_fixture import ask_at
+from hub_server import TOKEN, hub_server
 from lading._core.cli.json_schemas import schema_of, schemas
 from lading._core.cli.main import app
 from lading._core.storage.memory import MemoryStore
@@ -40,6 +42,7 @@ _CALLS: list[tuple[str, int]] = [
     ("convert samples out --to parquet --where json.n>1 --verify", 0),
     ("convert samples sets --to jsonl --split-into train=2,test=rest", 0),
     ("convert mixed sound --to parquet --on-bad-shard skip --workers 1", 0),
+    ("push samples hf://datasets/me/samples", 0),
     ("export samples files", 0),
     ("merge parts", 0),
     ("finish ranks", 0),
@@ -83,7 +86,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / f"splits/{split}.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
     store = MemoryStore({"s3://bucket/a.tar": samples})
     ShardCache(str(folder / "copies")).keep(store, store.head("s3://bucket/a.tar"))
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, hub_server() as hub:
+        ask_at(hub, patch, folder / "hf")
+        patch.setenv("HF_TOKEN", TOKEN)
         patch.chdir(folder)
         patch.setenv("LADING_CACHE", str(folder / "cache"))
         for part in ("a", "b"):
@@ -102,6 +107,7 @@ def _printed(words: str, status: int) -> list[Any]:
     return [*map(json.loads, done.stdout.splitlines())] if words in _LINES else [json.loads(done.stdout)]
 
 
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the Hub's client
 @pytest.mark.cases(len(_CALLS))
 @pytest.mark.parametrize(
     "words, status",

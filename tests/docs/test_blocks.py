@@ -27,6 +27,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from hub_fixture import hub_of_test, running_hub_of_module  # noqa: F401 - fixtures
+from hub_server import TOKEN
 from lading._core.cli.main import app
 from object_server import environment
 
@@ -102,6 +104,10 @@ def test_the_blocks_of_a_page_run(
         if page.name == "object-stores.md":
             for name, value in environment(request.getfixturevalue("server")).items():
                 monkeypatch.setenv(name, value)
+        if page.name == "hub.md":
+            monkeypatch.setattr("datasets.config.HF_ENDPOINT", request.getfixturevalue("hub").url)
+            monkeypatch.setenv("HF_TOKEN", TOKEN)
+            warnings.filterwarnings("ignore", "Use 'content=", DeprecationWarning)  # of the Hub's client
         if page.name.startswith("train-"):
             warnings.simplefilter("ignore")  # the frameworks warn about each other
         try:

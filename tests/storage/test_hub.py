@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lading
-from hub_server import TOKEN, HubServer, hub_server
+from hub_fixture import hub_of_test, running_hub_of_module  # noqa: F401 - fixtures
+from hub_server import TOKEN, HubServer
 from lading._core.storage.hub import HubStore
 from lading._core.storage.stores import Stores, resolve
 from lading.errors import CorruptShard, NotFound, ShortRead, SourceNotFound, StoreError, UsageError
@@ -36,34 +37,18 @@ configs:
 """
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[HubServer]:
-    with hub_server() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: HubServer, monkeypatch: pytest.MonkeyPatch) -> HubServer:
-    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", os.devnull)
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    running.repos.clear()
-    running.asked.clear()
-    running.refused.clear()
-    return running
-
-
 def _table(first: int, stop: int) -> bytes:
     sink = io.BytesIO()
     pq.write_table(pa.table({"id": range(first, stop)}), sink)
     return sink.getvalue()
 
 
-def _options(server: HubServer, **more: object) -> dict[str, Any]:
-    return {"endpoint": server.url, "retry_s": 5, **more}
+def _options(hub: HubServer, **more: object) -> dict[str, Any]:
+    return {"endpoint": hub.url, "retry_s": 5, **more}
 
 
-def _store(server: HubServer, **more: object) -> HubStore:
-    store, _ = resolve(_REPO, Stores.of(None, _options(server, **more)))
+def _store(hub: HubServer, **more: object) -> HubStore:
+    store, _ = resolve(_REPO, Stores.of(None, _options(hub, **more)))
     assert isinstance(store, HubStore)
     return store
 
@@ -78,112 +63,111 @@ def _configs() -> Mapping[str, bytes]:
     }
 
 
-def test_ranges_are_read_where_the_bytes_are(server: HubServer) -> None:
-    server.put("org/name", {"a b+ü.tar": _DATA})
-    store, path = _store(server), f"{_REPO}/a b+ü.tar"
+def test_ranges_are_read_where_the_bytes_are(hub: HubServer) -> None:
+    hub.put("org/name", {"a b+ü.tar": _DATA})
+    store, path = _store(hub), f"{_REPO}/a b+ü.tar"
     info = store.head(path)
-    server.asked.clear()
+    hub.asked.clear()
     for _ in range(2):
         parts = store.get_ranges(path, [(5, 10), (0, 0), (99_999, 1)], info.version)
         assert [bytes(part) for part in parts] == [_DATA[5:15], b"", _DATA[-1:]]
-    assert [path.split("/")[1] for _, path in server.asked] == ["datasets", *["large"] * 4]
+    assert [path.split("/")[1] for _, path in hub.asked] == ["datasets", *["large"] * 4]
     with pytest.raises(ShortRead, match="past the end of the file"):
         store.get_ranges(path, [(99_999, 2)], info.version)
 
 
 @pytest.mark.parametrize("name", ["large.tar", "small.json"])
-def test_a_version_names_the_bytes(server: HubServer, name: str) -> None:
-    server.put("org/name", {name: _DATA})
-    store, path = _store(server), f"{_REPO}/{name}"
+def test_a_version_names_the_bytes(hub: HubServer, name: str) -> None:
+    hub.put("org/name", {name: _DATA})
+    store, path = _store(hub), f"{_REPO}/{name}"
     [listed] = [info for info in store.walk(_REPO) if info.path == path]
     assert listed == store.head(path)
-    server.put("org/name", {name: _DATA[::-1]})
+    hub.put("org/name", {name: _DATA[::-1]})
     assert bytes(store.get_ranges(path, [(0, 5)], listed.version)[0]) == _DATA[:5], "as it was looked up"
     assert bytes(store.get_ranges(path, [(0, 5)])[0]) == _DATA[::-1][:5]
     with pytest.raises(CorruptShard, match="replaced after it was opened"):
-        HubStore(_REPO, options=_options(server)).get_ranges(path, [(0, 5)], listed.version)
+        HubStore(_REPO, options=_options(hub)).get_ranges(path, [(0, 5)], listed.version)
 
 
-def test_an_address_whose_time_is_over_is_asked_for_again(server: HubServer) -> None:
-    server.put("org/name", {"a.tar": _DATA})
-    store, path = _store(server), f"{_REPO}/a.tar"
+def test_an_address_whose_time_is_over_is_asked_for_again(hub: HubServer) -> None:
+    hub.put("org/name", {"a.tar": _DATA})
+    store, path = _store(hub), f"{_REPO}/a.tar"
     version = store.head(path).version
     store.get_ranges(path, [(0, 1)], version)
-    server.refused["GET /large"] = [403]
+    hub.refused["GET /large"] = [403]
     assert bytes(store.get_ranges(path, [(1, 4)], version)[0]) == _DATA[1:5]
-    assert server.requests("GET /datasets") == 2
+    assert hub.requests("GET /datasets") == 2
 
 
-def test_an_open_dataset_stays_with_its_commit(server: HubServer) -> None:
-    server.put("org/name", {f"{i:02}.parquet": _table(i, i + 1) for i in range(50)})
-    held = lading.open(_REPO, storage_options=_options(server))
-    server.put("org/name", {f"{i:02}.parquet": _table(i, i + 2) for i in range(50)})
+def test_an_open_dataset_stays_with_its_commit(hub: HubServer) -> None:
+    hub.put("org/name", {f"{i:02}.parquet": _table(i, i + 1) for i in range(50)})
+    held = lading.open(_REPO, storage_options=_options(hub))
+    hub.put("org/name", {f"{i:02}.parquet": _table(i, i + 2) for i in range(50)})
     assert len(held) == len(pickle.loads(pickle.dumps(held.query)).open_shards().listing) == 50
     assert [sample["id"] for sample in held] == [*range(50)]
-    assert len(lading.open(_REPO, storage_options=_options(server))) == 100
-    assert server.requests("HEAD") < 10, "no request for each file"
+    assert len(lading.open(_REPO, storage_options=_options(hub))) == 100
+    assert hub.requests("HEAD") < 10, "no request for each file"
     page = "https://huggingface.co/datasets/org/name/tree/main"
-    assert len(lading.open(page, storage_options=_options(server))) == 100
+    assert len(lading.open(page, storage_options=_options(hub))) == 100
 
 
-def test_a_busy_hub_is_asked_again(server: HubServer) -> None:
-    server.put("org/name", {"a.tar": _DATA})
-    store, path = _store(server), f"{_REPO}/a.tar"
-    server.refused["HEAD"], server.refused["GET /large"] = [503], [429]
+def test_a_busy_hub_is_asked_again(hub: HubServer) -> None:
+    hub.put("org/name", {"a.tar": _DATA})
+    store, path = _store(hub), f"{_REPO}/a.tar"
+    hub.refused["HEAD"], hub.refused["GET /large"] = [503], [429]
     assert bytes(store.get_ranges(path, [(1, 4)])[0]) == _DATA[1:5]
 
 
-def test_revisions(server: HubServer) -> None:
-    server.put("org/name", {"a.parquet": _table(0, 3)})
-    first = server.repos["org/name"].branches["main"]
-    server.put("org/name", {"a.parquet": _table(0, 4)}, branch="refs/pr/1")
-    server.put("org/name", {"a.parquet": _table(0, 5)})
+def test_revisions(hub: HubServer) -> None:
+    hub.put("org/name", {"a.parquet": _table(0, 3)})
+    first = hub.repos["org/name"].branches["main"]
+    hub.put("org/name", {"a.parquet": _table(0, 4)}, branch="refs/pr/1")
+    hub.put("org/name", {"a.parquet": _table(0, 5)})
     for revision, samples in (("", 5), (f"@{first}", 3), ("@refs/pr/1", 4)):
-        assert len(lading.open(f"{_REPO}{revision}", storage_options=_options(server))) == samples
+        assert len(lading.open(f"{_REPO}{revision}", storage_options=_options(hub))) == samples
     with pytest.raises(SourceNotFound, match=r"no such revision of the repository; .* found v9"):
-        lading.open(f"{_REPO}@v9", storage_options=_options(server))
+        lading.open(f"{_REPO}@v9", storage_options=_options(hub))
 
 
-def test_configs_and_splits_of_the_card(server: HubServer) -> None:
-    server.put("org/name", _configs())
-    server.page = 2
-    options = _options(server)
+def test_configs_and_splits_of_the_card(hub: HubServer) -> None:
+    hub.put("org/name", _configs())
+    hub.page = 2
+    options = _options(hub)
     train = lading.open(_REPO, split="train", storage_options=options)
     assert train[25] == {"id": 25}
     assert len(train) == 30
     assert [sample["id"] for sample in lading.open(_REPO, config="de", storage_options=options)] == [*range(200, 205)]
-    server.page = 1000
 
 
-def test_a_private_repository_needs_the_token(server: HubServer) -> None:
-    server.put("org/name", {"a.parquet": _table(0, 3), "b.jsonl": b"{}"}, private=True)
+def test_a_private_repository_needs_the_token(hub: HubServer) -> None:
+    hub.put("org/name", {"a.parquet": _table(0, 3), "b.jsonl": b"{}"}, private=True)
     with pytest.raises(SourceNotFound, match=r"no such repository, or a private one; .*hf auth login"):
-        lading.open(_REPO, storage_options=_options(server))
-    held = lading.open(f"{_REPO}/a.parquet", storage_options=_options(server, token=TOKEN))
+        lading.open(_REPO, storage_options=_options(hub))
+    held = lading.open(f"{_REPO}/a.parquet", storage_options=_options(hub, token=TOKEN))
     assert held[2] == {"id": 2}
     assert TOKEN not in repr(held)
-    assert bytes(_store(server, token=TOKEN).get_ranges(f"{_REPO}/b.jsonl", [(0, 2)])[0]) == b"{}"
+    assert bytes(_store(hub, token=TOKEN).get_ranges(f"{_REPO}/b.jsonl", [(0, 2)])[0]) == b"{}"
 
 
-def test_a_name_alone_opens_no_repository(server: HubServer) -> None:
+def test_a_name_alone_opens_no_repository(hub: HubServer) -> None:
     with pytest.raises(SourceNotFound, match=r"no such file or folder\. .* write hf://datasets/org/name\.$"):
-        lading.open("org/name", storage_options=_options(server))
+        lading.open("org/name", storage_options=_options(hub))
     with pytest.raises(SourceNotFound, match=r"For a dataset, write hf://datasets/org/name"):
-        lading.open("hf://org/name", storage_options=_options(server))
+        lading.open("hf://org/name", storage_options=_options(hub))
     for other in ("tests/name", "org/name.parquet", "/org/name"):
         with pytest.raises(SourceNotFound, match=r"no such file or folder$"):
             lading.open(other)
 
 
-def test_offline_nothing_is_asked(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_nothing_is_asked(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(StoreError, match=r"HF_HUB_OFFLINE is set: the Hub is not asked"):
-        lading.open(_REPO, storage_options=_options(server))
-    assert not server.asked
+        lading.open(_REPO, storage_options=_options(hub))
+    assert not hub.asked
 
 
-def test_a_file_is_not_written_alone(server: HubServer) -> None:
+def test_a_file_is_not_written_alone(hub: HubServer) -> None:
     with pytest.raises(UsageError, match="written in one commit"):
-        _store(server).put_stream(f"{_REPO}/a.tar")
+        _store(hub).put_stream(f"{_REPO}/a.tar")
     with pytest.raises(NotFound):
-        _store(server).head(f"{_REPO}/a.tar")
+        _store(hub).head(f"{_REPO}/a.tar")

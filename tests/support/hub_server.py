@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from threading import Lock, Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -24,6 +25,7 @@ TOKEN = "hf_owner"
 LARGE = (".parquet", ".tar", ".arrow", ".zstd", ".mds", ".jpg")
 """Endings of files that the Hub keeps in LFS."""
 Files = Mapping[str, bytes]
+_NUMBERS = count()  # of commits: no two have one id, in whatever repository
 
 
 @dataclass
@@ -45,7 +47,7 @@ class Repo:
     def commit(self, title: str, files: Files, changed: list[str], branch: str = "main") -> str:
         """Put a commit on a branch, and return its id."""
         self.commits.append((title, changed))
-        oid = hashlib.sha1(repr((len(self.commits), title, sorted(files))).encode()).hexdigest()
+        oid = hashlib.sha1(b"%d" % next(_NUMBERS)).hexdigest()
         self.trees[oid] = dict(files)
         self.branches[branch] = oid
         return oid
@@ -87,6 +89,12 @@ class HubServer(ThreadingHTTPServer):
         """Make these files the state of a branch, and return the id of the commit."""
         held = self.repos.setdefault(repo, Repo(private))
         return held.commit("Upload", files, sorted(files), branch)
+
+    def forget(self) -> None:
+        """Begin anew, without repositories."""
+        for held in (self.repos, self.asked, self.refused, self.large):
+            held.clear()
+        self.uploaded, self.page = 0, 1000
 
     def requests(self, part: str) -> int:
         """Return how many requests had this part in `METHOD path`."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lading._core.jobs.convert.convert import convert
     from lading._core.jobs.convert.summary import ConvertSummary
     from lading._core.jobs.dataset.export import ExportSummary
+    from lading._core.jobs.push.push import PushSummary
     from lading._core.jobs.stats.stats import dataset_stats
     from lading._core.jobs.stats.values import Stats
     from lading._core.train.loader import Loader
@@ -66,7 +67,7 @@ _OF_OTHERS = {
     "info": "Write print(ds), or lading.info(source).",
     "iter": "ds.batches(max_rows=N) gives Arrow batches.",
     "num_rows": "Write len(ds).",
-    "push_to_hub": "Write ds.write('out', format='parquet'), then: hf upload NAME out --repo-type dataset.",
+    "push_to_hub": "Write ds.push('hf://datasets/ORG/NAME').",
     "remove_columns": "Write ds.drop('txt', …).",
     "rename_column": "Write ds.rename({'txt': 'caption'}).",
     "rename_columns": "Write ds.rename({'txt': 'caption'}).",
@@ -440,6 +441,20 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs, TableVerbs):
         from lading._core.jobs.dataset.export import export
 
         return export(self, destination, overwrite=overwrite)
+
+    def push(self, destination: str, format: str = "parquet", **options: Any) -> PushSummary:  # noqa: A002 - the word users know
+        """Write the dataset into a repository on Hugging Face's Hub; the same as `lading.push(ds, destination, …)`.
+
+        Example: `ds.push("hf://datasets/me/photos", private=True)`
+
+        Args:
+            destination: `hf://datasets/ORG/NAME`, perhaps with `@BRANCH`, and the name of a config behind it.
+            format: format to write.
+            options: the other arguments of `lading.push`.
+        """
+        from lading._core.jobs.push.push import push
+
+        return push(self, destination, format, **options)
 
     if not TYPE_CHECKING:
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lading._core.dataset.query import Query
     from lading._core.jobs.convert.summary import ConvertSummary
 
-__all__ = ["convert", "converted"]
+__all__ = ["chosen", "convert", "converted"]
 
 
 @takes(replace(WRITING, optional=True), CHOOSING, SPLITTING, READING)
@@ -86,16 +86,16 @@ def convert(
                     open_chosen(sources, reading(), steps, on_error=write["on_error"], splits=True)
                 )
                 shares, by = splits.get("split_into", {}), splits.get("split_by")
-                chosen: Query | Dataset | dict[str, Dataset] = dataset.split(shares, seed=steps.seed or 0, by=by)
+                source: Query | Dataset | dict[str, Dataset] = dataset.split(shares, seed=steps.seed or 0, by=by)
             else:
-                chosen = _chosen(sources, reading(), steps, held, destination, write)
-            done = job.convert(chosen, destination, on_progress=report, **write)
+                source = chosen(sources, reading(), steps, held, destination, write)
+            done = job.convert(source, destination, on_progress=report, **write)
         out.show(
             {"destination": destination, **asdict(done)}, converted(sources, destination, done, lazy=write["lazy"])
         )
 
 
-def _chosen(
+def chosen(
     sources: Sequence[str],
     reading: Mapping[str, Any],
     steps: TypedSteps,

@@ -28,6 +28,7 @@ from lading._core.jobs.dataset.demo import DemoStep
 from lading._core.jobs.dataset.export import ExportSummary
 from lading._core.jobs.dataset.index import IndexSummary
 from lading._core.jobs.dataset.merge import MergeSummary
+from lading._core.jobs.push.push import PushSummary
 from lading._core.jobs.salvage.repair import RepairResult
 from lading._core.jobs.salvage.salvage import SalvageResult
 from lading._core.jobs.stats.info import Info
@@ -200,6 +201,7 @@ def schemas() -> Mapping[str, Mapping[str, Any]]:
         "formats": {"formats": _FormatsJson},
         "skill": {"skill": _SkillJson},
         "convert": {"convert": converted},
+        "push": {"push": PushSummary},
         "export": {"export": _Printed(ExportSummary, has_destination=True)},
         "merge": {"merge": MergeSummary},
         "finish": {"finish": converted},

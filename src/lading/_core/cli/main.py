@@ -24,7 +24,7 @@ __all__ = ["app", "run"]
 
 _GROUPS = {
     "Look": ("demo", "info", "head", "stats", "sql", "plan", "formats", "skill"),
-    "Write": ("convert", "export", "merge", "finish"),
+    "Write": ("convert", "push", "export", "merge", "finish"),
     "Check": ("verify", "doctor", "digest", "diff"),
     "Keep": ("repair", "salvage", "index", "cache", "clean"),
 }

@@ -15,10 +15,10 @@ from lading._core.formats.registry import get_format
 from lading._core.storage.base import Store, write_file
 from lading._core.storage.checksum import Checksum
 
-__all__ = ["DATA_FILES_NAME", "save_data_files"]
+__all__ = ["DATA_FILES_NAME", "FORMATS", "save_data_files"]
 
 DATA_FILES_NAME = ".huggingface.yaml"
-_FORMATS = {"arrow", "csv", "jsonl", "parquet", "webdataset"}
+FORMATS = {"arrow", "csv", "jsonl", "parquet", "webdataset"}
 """Formats that `datasets` reads."""
 
 
@@ -33,7 +33,7 @@ def save_data_files(store: Store, folder: str, name: str, splits: Mapping[str, S
         name: format of the shards.
         splits: files of each split, by paths below the folder. Files of other formats are left out.
     """
-    if name not in _FORMATS or not all(re.fullmatch(r"\w+", split) for split in splits):
+    if name not in FORMATS or not all(re.fullmatch(r"\w+", split) for split in splits):
         return {}
     found = [{"split": split, "path": _patterns(name, paths)} for split, paths in splits.items()]
     if not all(split["path"] for split in found):

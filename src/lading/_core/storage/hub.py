@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from lading._core.storage.base import Buffer, FileInfo, check_inside, check_version
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 __all__ = ["REPOSITORY", "HubStore", "hub_errors", "unpinned"]
+
+_T = TypeVar("_T")
 
 REPOSITORY: Final = re.compile(
     r"hf://datasets/(?P<repo>[^/@]+/[^/@:]+)(?:@(?P<revision>(?:refs/[^/]+/)?[^/]+))?(?:/(?P<path>.*))?"
@@ -84,15 +86,27 @@ class HubStore(FsspecStore):
         if found is None or _is_commit(found["revision"]):
             return url
         repo, revision = found["repo"], found["revision"]
-        ask = partial(self._commit, url, repo, revision and unquote(revision))
-        commit, rest = self._retries.call(ask, url, is_first=True), url[found.end("repo") :]
+        ask = partial(self.api.dataset_info, repo, revision=revision and unquote(revision))
+        commit, rest = self.ask(ask, url).sha, url[found.end("repo") :]
         return f"hf://datasets/{repo}@{commit}{rest.removeprefix(f'@{revision}')}"
 
-    def _commit(self, url: str, repo: str, revision: str | None) -> str:
-        with hub_errors(url):
-            commit = self.api.dataset_info(repo, revision=revision).sha
-        assert commit is not None, "a repository has a commit"
-        return commit
+    def ask(self, call: Callable[[], _T], url: str, *, is_first: bool = True) -> _T:
+        """Return the result of a call of the Hub's client. What failed in a transient way is repeated.
+
+        Args:
+            call: the call.
+            url: what it is about, for errors.
+            is_first: whether it takes moments.
+        """
+
+        def asked() -> _T:
+            with hub_errors(url):
+                try:
+                    return call()
+                except RuntimeError as error:  # of an upload: its cause is the answer
+                    raise (error.__cause__ or error) from None
+
+        return self._retries.call(asked, url, is_first=is_first)
 
     def head(self, path: str) -> FileInfo:
         """Return size and version; of a commit that was listed, without a request. Raises NotFound."""
@@ -130,18 +144,15 @@ class HubStore(FsspecStore):
         return self._seen.get((path, version)) or self._look_up(path, found)
 
     def _look_up(self, path: str, found: re.Match[str]) -> tuple[FileInfo, str]:
-        info, commit = self._retries.call(partial(self._ask, path, found), path, is_first=True)
+        ask = partial(self.api.get_hf_file_metadata, url=self._url(found, found["revision"]))
+        told = self.ask(ask, path)
+        if told.size is None or told.etag is None or told.commit_hash is None:
+            raise StoreError("the server does not say how long the file is", file=path, advice="Download it first.")
+        info, commit = FileInfo(path, told.size, told.etag), told.commit_hash
         if len(self._seen) >= _KNOWN:
             self._seen.clear()
         self._seen[path, info.version] = info, commit
         return info, commit
-
-    def _ask(self, path: str, found: re.Match[str]) -> tuple[FileInfo, str]:
-        with hub_errors(path):
-            told = self.api.get_hf_file_metadata(url=self._url(found, found["revision"]))
-        if told.size is None or told.etag is None or told.commit_hash is None:
-            raise StoreError("the server does not say how long the file is", file=path, advice="Download it first.")
-        return FileInfo(path, told.size, told.etag), told.commit_hash
 
     def _url(self, found: re.Match[str], revision: str | None) -> str:
         from huggingface_hub import hf_hub_url

@@ -1,0 +1,1 @@
+"""Push a dataset to Hugging Face's Hub."""
