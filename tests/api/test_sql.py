@@ -90,6 +90,21 @@ def test_files_are_named_in_quotes_and_joined_with_what_open_takes(photos: Path,
     assert given.to_arrow().to_pylist() == expected
 
 
+def test_fields_of_stored_structs_are_read_alone(tmp_path: Path) -> None:
+    rows = pa.table({"s": [{"a": 1, "b": {"c": "x", "d": 2}}, None, {"a": 3, "b": None}], "n": [1, 2, 3]})
+    pq.write_table(rows, tmp_path / "t.parquet")
+    for query in (
+        "select s.a, n from ds where s.b.c = 'x' or n > 1",
+        "select s.b.d, count(*) from ds group by 1 order by 1",
+        "select count(*) from ds where s is null",
+        "select count(s) from ds where s.a > 1",
+    ):
+        with duckdb.connect() as connection:
+            connection.register("ds", rows)
+            expected = connection.sql(query).to_arrow_table()
+        assert lading.sql(query, ds=tmp_path / "t.parquet").to_arrow().to_pylist() == expected.to_pylist(), query
+
+
 def test_a_selected_picture_is_the_picture_again_when_the_result_is_read_or_written(
     photos: Path, tmp_path: Path
 ) -> None:

@@ -413,11 +413,9 @@ def _media_list(values: _Values) -> pa.Array:
 
 
 def _stored(values: _Values) -> pa.Array:
-    column, field = values.column, values.field
-    if column.type == field.type:
-        return column
+    column, field = values.column, values.whole
     try:
-        return cast(column, field.type)
+        return narrowed(column if column.type == field.type else cast(column, field.type), values.field)
     except (DataError, pa.ArrowException) as error:
         advice = f"Give it one type: ds.cast({{{field.name!r}: …}})."
         raise SchemaMismatch("a shard has another type in this column", column=field.name, expected=field.type,
