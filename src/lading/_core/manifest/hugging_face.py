@@ -14,12 +14,20 @@ import orjson
 from lading._core.formats.registry import get_format
 from lading._core.storage.base import Store, write_file
 from lading._core.storage.checksum import Checksum
+from lading.errors import UsageError
 
-__all__ = ["DATA_FILES_NAME", "FORMATS", "save_data_files"]
+__all__ = ["DATA_FILES_NAME", "refuse_unread", "save_data_files"]
 
 DATA_FILES_NAME = ".huggingface.yaml"
-FORMATS = {"arrow", "csv", "jsonl", "parquet", "webdataset"}
+_FORMATS = {"arrow", "csv", "jsonl", "parquet", "webdataset"}
 """Formats that `datasets` reads."""
+
+
+def refuse_unread(name: str) -> None:
+    """Raise UsageError for a format that `datasets` does not read."""
+    if name not in _FORMATS:
+        raise UsageError("datasets does not read this format from the Hub", expected=", ".join(sorted(_FORMATS)),
+                         found=name, advice="Choose one of these.")  # fmt: skip
 
 
 def save_data_files(store: Store, folder: str, name: str, splits: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -33,7 +41,7 @@ def save_data_files(store: Store, folder: str, name: str, splits: Mapping[str, S
         name: format of the shards.
         splits: files of each split, by paths below the folder. Files of other formats are left out.
     """
-    if name not in FORMATS or not all(re.fullmatch(r"\w+", split) for split in splits):
+    if name not in _FORMATS or not all(re.fullmatch(r"\w+", split) for split in splits):
         return {}
     found = [{"split": split, "path": _patterns(name, paths)} for split, paths in splits.items()]
     if not all(split["path"] for split in found):

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lading._core.dataset.source.hub_configs import read_configs
-from lading._core.features.types import Value, feature_of
+from lading._core.features.types import feature_of
 from lading._core.units import format_bytes
 from lading.errors import DataError
 
@@ -203,7 +203,8 @@ def _block(repo: str, config: str, folder: str, splits: Mapping[str, PushedSplit
 
 def _type(field: pa.Field) -> str:
     feature = feature_of(field)
-    return str(field.type) if isinstance(feature, Value) else type(feature).__name__
+    is_named = feature.is_media or feature.is_text or feature.is_json or feature.labels is not None
+    return type(feature).__name__ if is_named else str(field.type)
 
 
 def _cell(text: str) -> str:

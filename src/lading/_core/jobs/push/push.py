@@ -25,7 +25,7 @@ from lading._core.jobs.engine.progress_bars import shown_progress
 from lading._core.jobs.push.card import PushedSplit, card_text
 from lading._core.jobs.push.uploads import Uploads
 from lading._core.manifest.files import load_manifest
-from lading._core.manifest.hugging_face import FORMATS
+from lading._core.manifest.hugging_face import refuse_unread
 from lading._core.result_text import ResultText
 from lading._core.storage.hub import REPOSITORY, HubStore
 from lading._core.storage.stores import Stores, resolve
@@ -160,9 +160,7 @@ def push(  # noqa: PLR0913 - one argument a decision of the user; all but three 
     """
     began, fmt = time.perf_counter(), get_format(format)
     target = _target(destination, Stores.of(None, storage_options))
-    if fmt.name not in FORMATS:
-        raise UsageError("datasets does not read this format from the Hub", expected=", ".join(sorted(FORMATS)),
-                         found=fmt.name, advice="Choose one of these.")  # fmt: skip
+    refuse_unread(fmt.name)
     with (
         shown_progress("pushing", on_progress, progress=progress) as report,
         temporary_files_in(temp_dir),

@@ -60,7 +60,7 @@ class Uploads(WrappedStore):
         """Return a sink whose file is uploaded when it is closed, if it is a shard."""
         sink, claimed = self.inner.put_stream(path), claimed_by(path)
         of_task = _OF_TASK.search(path) is not None
-        if FOLDER in path.split("/") or not (of_task or (claimed is not None and claimed.name == self._name)):
+        if FOLDER in path.split("/") or not (of_task or claimed is get_format(self._name)):
             return sink
         return _Uploaded(self, sink)
 
