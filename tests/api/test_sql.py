@@ -177,13 +177,15 @@ def test_json_that_does_not_fit_is_an_error_of_the_sample(tmp_path: Path) -> Non
         ("select lang from ds", r"no such column in the query.*found lang.*json\.lang"),
         ('select 1 from ds where json.lang = "en"', "single quotes: 'en'"),
         ("select json.long from ds", 'Could not find key "long"'),
-        ("select d.txt from ds", "no such table in the query.*found d"),
+        ("select d.txt from ds", "no such table or column in the query.*found d"),
         ("select 1 from dss", "no such table, file or folder.*Did you mean ds"),
         ("select 1 from photos.tar", "Write: from 'photos.tar'"),
         ("select * from read_csv('/etc/passwd')", "reads datasets alone"),
         ("select * from read_text('/etc/passwd')", "reads datasets alone"),
         ("select * from glob('/etc/*')", "reads datasets alone"),
         ("select cast(txt as int) from ds", "Could not convert string"),
+        ("select 1 from ds where txt = $text", "no parameters.*found text.*select lang from v"),
+        ("copy ds to 'x.csv'", "lading sql QUERY DST writes"),
     ],
 )
 def test_errors_say_what_to_write(photos: Path, query: str, error: str) -> None:
@@ -198,6 +200,25 @@ def test_what_is_no_dataset_is_refused(photos: Path) -> None:
         lading.sql("select 1 from 'nowhere/*.tar'")
     with pytest.raises(UsageError, match="ignores capitals"):
         lading.sql("select 1 from ds", ds=photos, DS=photos)
+
+
+def test_names_that_sql_takes_for_one_are_refused() -> None:
+    columns = pa.table({"Lang": [1], "lang": [2], "n": [3], "j": [{"a": {"B": 1, "b": 2}, "c": 5}]})
+    for query in ("select lang from x", "select * from x", "select j.a.b from x"):
+        with pytest.raises(UsageError, match="ignores capitals"):
+            lading.sql(query, x=columns)
+    assert lading.sql("select n, j.c from x", x=columns)[0] == {"n": 3, "c": 5}
+
+
+def test_what_duckdb_does_not_hold_is_refused() -> None:
+    with pytest.raises(UsageError, match="Decimal"):
+        lading.sql("select d from x", x=pa.table({"d": pa.array([1]).cast(pa.decimal256(50, 2))}))
+
+
+def test_columns_of_one_name_get_different_names() -> None:
+    a, b = pa.table({"id": [1], "v": [2]}), pa.table({"id": [1], "v": [3]})
+    found = lading.sql("select *, 4 as v_1 from a join b on a.id = b.id", a=a, b=b)
+    assert found[0] == {"id": 1, "v": 2, "id_1": 1, "v_2": 3, "v_1": 4}
 
 
 def test_an_error_of_reading_and_an_interrupt_come_as_they_are(photos: Path, tmp_path: Path) -> None:

@@ -163,6 +163,7 @@ def test_polars_reads_the_columns_and_rows_of_its_query_alone(photos: Path) -> N
     assert frame.filter(is_english).select(pl.len()).collect().item() == 5
     assert frame.select("txt").head(3).collect()["txt"].to_list() == ["picture 0", "picture 1", "picture 2"]
     assert frame.filter(is_english & pl.col("cls").is_not_null()).select("txt").collect().height == 4
+    assert [frame.filter(pl.lit(each)).select(pl.len()).collect().item() for each in (True, False)] == [13, 0]
     with pytest.raises(Unrepresentable, match=r"photos-1.*sample '900'.*invalid UTF-8"):
         frame.select("txt").collect()
 

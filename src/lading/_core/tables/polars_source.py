@@ -41,6 +41,10 @@ def scan_with_polars(table: Table) -> pl.LazyFrame:
         columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _batch_rows: int | None
     ) -> Iterator[pl.DataFrame]:
         test = None if predicate is None else RowTest(tuple(predicate.meta.root_names()), _Keeps(predicate))
+        if test is not None and not test.columns:  # a constant
+            if not polars.select(predicate).item():
+                return
+            test = None
         for batch in table.reader(columns, test, rows):
             frame = polars.from_arrow(batch)
             yield frame if columns or columns is None else frame.select([])

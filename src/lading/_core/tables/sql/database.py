@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 
 from lading._core.arrow.references import FileEntry
+from lading._core.arrow.views import child_fields
 from lading._core.content.field_paths import FieldPath
 from lading._core.content.nested import close_to
 from lading._core.dataset.opened import OpenDataset
@@ -123,17 +125,21 @@ def query_result(
         statement = parsed(connection, text, given)
         opened, failures = _named(statement, given, open_named), list[BaseException]()
         tables = {name: Table(each, media=how.media, json=how.json) for name, each in opened.items()}
-        for name, table in tables.items():
-            columns = _columns(opened[name], table, statement)
-            connection.register(name, _Scanned(table, columns, failures, on_rows))
         with _as_lading(statement, opened, failures):
+            for name, table in tables.items():
+                columns = _columns(opened[name], table, statement)
+                scanned = _Scanned(table, columns, failures, on_rows)
+                _refuse_other_names(name, list(scanned.schema))
+                connection.register(name, scanned)
             relation = connection.sql(text)
             kinds = [str(kind) for kind in relation.types]
             read = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch  # before DuckDB 2
             reader = read(rows)
+        names = _different(reader.schema.names)
         schema = pa.schema(
-            [field.with_type(_usual(field.type, kind)) for field, kind in zip(reader.schema, kinds, strict=True)]
-        )
+            [field.with_type(_usual(field.type, kind)).with_name(name)
+             for field, kind, name in zip(reader.schema, kinds, names, strict=True)]
+        )  # fmt: skip
 
         def batches() -> Iterator[pa.RecordBatch]:
             while True:
@@ -195,6 +201,19 @@ def _columns(rows: OpenDataset, table: Table, statement: Statement) -> list[str]
     cheap = [name for name in table.reader([]).schema.names if name not in asked]
     whole = table.schema_of([*asked])
     return [*cheap, *(each for field in whole for each in _fields(field, asked[field.name]))]
+
+
+def _refuse_other_names(place: str, fields: Sequence[pa.Field]) -> None:
+    """Raise UsageError for names that are one to DuckDB, which would give the first, and for empty ones."""
+    known = dict[str, str]()
+    for field in fields:
+        other = known.setdefault(field.name.lower(), field.name)
+        if other != field.name or not field.name:
+            raise UsageError("SQL takes these names for one: it ignores capitals" if field.name else "a name is empty",
+                             file=place, found=f"{other}, {field.name}" if field.name else None,
+                             advice="--json-as text shows JSON as text; ds.rename(…) and ds.select(…) give other"
+                                    " columns.")  # fmt: skip
+        _refuse_other_names(place, child_fields(field.type))
 
 
 class _Scanned(pyarrow.dataset.Dataset):  # type: ignore[misc] # pyarrow has no type information
@@ -304,6 +323,15 @@ def _is_possible(expression: pc.Expression, schema: pa.Schema) -> bool:
 # What comes back
 
 
+def _different(names: Sequence[str]) -> list[str]:
+    """Return names of which none is there twice: `n` and `n_1`, as DuckDB's tables have them."""
+    found = list[str]()
+    for name in names:
+        more = (f"{name}_{number}" for number in count(1))
+        found.append(name if name not in found else next(each for each in more if each not in {*names, *found}))
+    return found
+
+
 def _usual(kind: pa.DataType, name: str) -> pa.DataType:
     return pa.int64() if name == _HUGE else kind
 
@@ -348,6 +376,10 @@ def _explained(error: Exception, statement: Statement, tables: Mapping[str, Open
     if isinstance(error, duckdb.PermissionException):
         return UsageError("SQL here reads datasets alone, and changes nothing", found=first,
                           advice="Name a file itself: from 'table.csv'.")  # fmt: skip
+    if "Values were not provided" in first:
+        return UsageError("SQL here has no parameters", found=first.rpartition(": ")[2],
+                          advice="Values can be rows: where json.lang = (select lang from v),"
+                                 " and v=[{'lang': 'en'}].")  # fmt: skip
     absent = re.match(r'Referenced (column|table) "(.*)" not found', first)
     if isinstance(error, duckdb.BinderException) and absent is not None:
         return _absent(absent[1], absent[2], tables, statement)
@@ -366,4 +398,5 @@ def _absent(kind: str, name: str, tables: Mapping[str, OpenDataset], statement: 
         advice = next(
             filter(None, (advice_about(FieldPath(name), each.first_schema) for each in tables.values())), None
         )
-    return UsageError(f"no such {kind} in the query", found=name, expected=columns or None, advice=advice)
+    what = "column" if kind == "column" else "table or column"
+    return UsageError(f"no such {what} in the query", found=name, expected=columns or None, advice=advice)

@@ -114,7 +114,7 @@ def parsed(connection: DuckDBPyConnection, text: str, given: Collection[str] = (
         if answer["error_type"] == "parser":
             raise UsageError(f"not SQL: {answer['error_message']}", found=_around(text, answer.get("position")))
         raise UsageError("SQL here is one SELECT, which changes no tables, files or settings", found=text[:80],
-                         advice="--to FORMAT DST writes the result (in Python: .write).")  # fmt: skip
+                         advice="lading sql QUERY DST writes the result (in Python: .write).")  # fmt: skip
     statements = answer["statements"]
     if len(statements) != 1:
         raise UsageError("SQL here is one SELECT", found=f"{len(statements)} of them" if statements else "no text")
