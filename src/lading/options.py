@@ -521,9 +521,10 @@ class WriteOptions:
     """How a dataset is written.
 
     Attributes:
-        format: Format to write. By default the extension of DST decides, such as .parquet (salvage: the format of SRC).
+        format: Format to write. By default the extension of DST decides, such as .parquet (push: Parquet; salvage: the
+            format of SRC).
         options: Option of the format written, as listed by 'lading formats'.
-        shard_size: Size of a shard on disk. By default about 256MB (salvage: the shards of SRC).
+        shard_size: Size of a shard on disk. By default about 256MB (push: 500MB; salvage: the shards of SRC).
         num_shards: Number of shards, in place of their size. Their numbers of samples differ by at most one.
         rows_per_shard: Samples of a shard, in place of its size.
         checksums: Keep checksums of samples and files, of files only, or none. verify and salvage use them.

@@ -138,7 +138,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/api/whoami-v2":
             self._json({"name": "me", "type": "user", "orgs": []} if self._is_owner() else {}, 200)
         elif path == "/api/validate-yaml":
-            self._json({"errors": [], "warnings": []})
+            wrong = "license: odd\n" in json.loads(body)["content"]
+            errors = [{"message": '"license" must be one of [mit, other]'}] if wrong else []
+            self._json({"errors": errors, "warnings": []}, 400 if wrong else 200)
         elif found := re.fullmatch(r"/datasets/([^/]+/[^/]+)\.git/info/lfs/objects/batch", path):
             self._batch(json.loads(body))
         elif found := re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/([\w-]+)(?:/(.*))?)?", path):

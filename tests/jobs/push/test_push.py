@@ -171,6 +171,69 @@ def test_features_in_a_card_are_those_of_datasets() -> None:
     assert features_as_yaml(json.loads(json.dumps(features.to_dict()))) == features._to_yaml_list()
 
 
+def test_what_people_wrote_in_the_yaml_stays(opened: HubServer, photos: str) -> None:
+    own = "# of mine\nlanguage: [no, en]  # Norwegian\nversion: 1.10\ntime: 12:30:00\n'license': other\n"
+    opened.put("me/photos", {"README.md": f"---\n{own}---\nText.\n".encode()})
+    _push(photos, license="mit")
+    card = opened.repos["me/photos"].files["README.md"].decode()
+    assert card.startswith("---\n" + own.replace("'license': other", "license: mit"))
+    assert _card(opened)[1] == "Text.\n"
+
+
+def test_files_of_other_splits_stay(opened: HubServer, photos: str) -> None:
+    opened.put("me/photos", {"data/train.extra-00000-of-00001.parquet": b"", "x/train-clean.csv": b"a\n1\n"})
+    _push(photos, overwrite=True)
+    assert "data/train.extra-00000-of-00001.parquet" in opened.repos["me/photos"].files
+    with pytest.raises(UsageError, match=r"would be read as a part of this split; .*found x/train-clean\.csv"):
+        _push(photos, f"{_REPO}/x", overwrite=True)
+    listed = b"---\nconfigs:\n- {config_name: default, data_dir: old, data_files: [{split: train, path: a.csv}]}\n---\n"
+    opened.put("me/photos", {"README.md": listed, "old/a.csv": b"a\n1\n"})
+    with pytest.raises(DestinationExists, match=r"old/a\.csv"):
+        _push(photos)
+    _push(photos, overwrite=True)
+    files = [{"split": "train", "path": "data/train-*.parquet"}]
+    assert _card(opened)[0]["configs"] == [{"config_name": "default", "data_files": files}], "without data_dir"
+
+
+def test_what_datasets_would_not_load_is_refused(opened: HubServer, photos: str) -> None:
+    held = lading.open(photos)
+    for parts, match in (
+        ({"train-clean": held}, "does not take this name"),
+        ({}, "no split to push"),
+        ({"train": held, "test": held.drop("bin")}, r"differ in columns.*expected bin, found none more"),
+    ):
+        with pytest.raises(UsageError, match=match):
+            _push(parts)
+    with pytest.raises(UsageError, match=r"Write hf://datasets/me/photos\."):
+        _push(photos, "me/photos")
+    assert not opened.repos
+    _push({"train": held, "val": [{"bin": b"", "txt": "", "json": {"n": 1}, "__key__": "a"}]})
+    assert "| train | 40 |" in _card(opened)[1]
+    _push({"test": held.limit(3)})
+    assert "| train | 40 |" in _card(opened)[1], "it is there still"
+    before = opened.uploaded
+    with pytest.raises(UsageError, match=r"differ in columns.*expected json, found none more"):
+        _push({"other": held.drop("json")})
+    with pytest.raises(UsageError, match="another format"):
+        _push({"other": held}, name="webdataset")
+    with pytest.raises(UsageError, match=r'the Hub refuses the YAML of the card.*"license" must be one of'):
+        _push({"other": held}, license="odd")
+    assert opened.uploaded == before
+    _push({"train": held, "test": held, "val": held}, name="webdataset", overwrite=True)
+    assert "dataset_info" not in _card(opened)[0], "it told of the files that are gone"
+
+
+def test_a_commit_that_came_meanwhile(opened: HubServer, photos: str) -> None:
+    def other(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["__key__"] == "000":
+            opened.put("me/photos", {"a": b""})
+        return sample
+
+    with pytest.raises(StoreError, match=r"answers 412.*Push again"):
+        _push(lading.open(photos).map(other))
+    assert [*opened.repos["me/photos"].files] == ["a"]
+
+
 def test_each_split_of_a_source_is_pushed(opened: HubServer, photos: str, tmp_path: Path) -> None:
     lading.convert(lading.open(photos).split({"train": 30, "test": 10}), tmp_path / "sets", "mds", progress=False)
     done = _push(str(tmp_path / "sets"))

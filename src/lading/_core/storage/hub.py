@@ -253,6 +253,8 @@ def _told(error: StoreError, path: str) -> StoreError:
     elif status is not None:
         told.found = getattr(cause, "server_message", None)
         told.advice = _LOG_IN if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) else None
+        if status == HTTPStatus.PRECONDITION_FAILED:
+            told.advice = "Somebody else committed meanwhile. Push again: what is uploaded is not uploaded again."
     return told
 
 

@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
-from lading._core.dataset.source.hub_configs import read_configs
+from lading._core.dataset.source.hub_configs import CARD, read_configs
 from lading._core.features.types import feature_of
 from lading._core.units import format_bytes
 from lading.errors import DataError
 
-__all__ = ["PushedSplit", "card_text", "features_as_yaml"]
+__all__ = ["PushedSplit", "card_text", "draft_text", "features_as_yaml", "splits_of_card"]
 
 _FRONT: Final = re.compile(r"\A\s*---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"),
                  (10**8, "10M<n<100M"), (10**9, "100M<n<1B"), (10**10, "1B<n<10B"))  # fmt: skip
+_KEY: Final = re.compile(r"""["']?([A-Za-z_][\w-]*)["']?[ \t]*:(?=\s|\Z)""")
+_BLOCK: Final = "<!-- lading: "
 _LISTS: Final = {"LargeList": "large_list", "List": "list", "Sequence": "sequence"}
 
 
@@ -69,42 +72,81 @@ def card_text(
     Raises:
         DataError: the YAML of the old card is invalid.
     """
-    import yaml
-
-    front, text = _parts(old)
+    front, text, source = _parts(old)
+    told, known = dict(front), splits_of_card(old, config)
     if licence is not None:
-        front["license"] = licence
-    front["configs"] = _configs(old, front, config, folder, splits)
-    if name == "parquet":
-        front["dataset_info"] = _info(front.get("dataset_info"), config, splits)
-    front.setdefault("size_categories", [_size(sum(split.samples for split in splits.values()))])
-    head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-    return f"---\n{head}---\n{_with_block(text, repo, config, _block(repo, config, folder, splits, name))}"
+        told["license"] = licence
+    told["configs"] = _configs(known, front, config, folder, splits, name)
+    told["dataset_info"] = _info(front.get("dataset_info"), config, splits if name == "parquet" else {})
+    if not told["dataset_info"]:
+        del told["dataset_info"]
+    samples, counted = _counted(text, config, [split for split in known if split not in splits])
+    if _BLOCK in text or "size_categories" not in front:
+        told["size_categories"] = [_size(samples + sum(split.samples for split in splits.values()))]
+    block = _block(repo, config, folder, splits, name, counted)
+    return f"---\n{_changed(source, front, told)}---\n{_with_block(text, repo, config, block)}"
 
 
-def _parts(old: bytes) -> tuple[dict[str, Any], str]:
-    """Return the YAML of a card, and its text."""
+def draft_text(old: bytes, licence: str | None) -> str:
+    """Return the card that is there with a licence, for the Hub to check. Raises DataError as `card_text`."""
+    front, _, source = _parts(old)
+    read_configs(old, CARD)
+    return f"---\n{_changed(source, front, front if licence is None else {**front, 'license': licence})}---\n"
+
+
+def splits_of_card(old: bytes, config: str) -> Mapping[str, Sequence[str]]:
+    """Return the patterns of the files of each split that a card lists for a config."""
+    return next((one.splits for one in read_configs(old, CARD) if one.name == config), {})
+
+
+def _parts(old: bytes) -> tuple[dict[str, Any], str, str]:
+    """Return the values of the YAML of a card, its text, and the YAML itself."""
     import yaml
 
-    text = old.decode("utf-8-sig", "surrogateescape")
-    found = _FRONT.match(text)
-    if found is None:
-        return {}, text
     try:
-        front = yaml.safe_load(found[1])
-    except (yaml.YAMLError, RecursionError) as error:
-        raise DataError("the card has invalid YAML", file="README.md", found=" ".join(str(error).split())[:200],
+        text = old.decode("utf-8-sig")
+        found = _FRONT.match(text)
+        front = (yaml.safe_load(found[1]) if found else None) or {}
+    except UnicodeDecodeError:
+        raise DataError("the card is not UTF-8", file=CARD, advice="Correct it on the Hub.") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DataError("the card has invalid YAML", file=CARD, found=" ".join(str(error).split())[:200],
                         advice="Correct it on the Hub.") from None  # fmt: skip
-    if not isinstance(front or {}, dict):
-        raise DataError("the YAML of the card is no mapping", file="README.md", advice="Correct it on the Hub.")
-    return front or {}, text[found.end() :]
+    if not isinstance(front, dict):
+        raise DataError("the YAML of the card is no mapping", file=CARD, advice="Correct it on the Hub.")
+    return (front, text[found.end() :], found[1]) if found else ({}, text, "")
+
+
+def _changed(source: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return YAML with new values. What does not change stays as people wrote it: `no`, `1.10`, comments."""
+    import yaml
+
+    def dumped(told: Mapping[str, Any]) -> str:
+        return yaml.safe_dump(dict(told), sort_keys=False, allow_unicode=True) if told else ""
+
+    same = {name for name in new if name in old and old[name] == new[name]}
+    left = {name: value for name, value in new.items() if name not in same}
+    parts, name = [], ""
+    for line in source.splitlines(keepends=True):
+        key = _KEY.match(line)
+        name = name if key is None else key[1]
+        if key is not None and name in left:
+            parts.append(dumped({name: left.pop(name)}))
+        if name in same or name not in old:
+            parts.append(line)
+    text = "".join(parts)
+    text += dumped(left) if not text or text.endswith("\n") else f"\n{dumped(left)}"
+    with suppress(yaml.YAMLError, ValueError):
+        if (yaml.safe_load(text) or {}) == dict(new):
+            return text
+    return dumped(new)  # of a form without a key at the begin of a line
 
 
 def _configs(
-    old: bytes, front: Mapping[str, Any], config: str, folder: str, splits: Mapping[str, PushedSplit]
-) -> list[Any]:
+    known: Mapping[str, Sequence[str]], front: Mapping[str, Any], config: str, folder: str,
+    splits: Mapping[str, PushedSplit], name: str,
+) -> list[Any]:  # fmt: skip
     """Return the configs of the card, with the files of these splits."""
-    known = next((one.splits for one in read_configs(old, "README.md") if one.name == config), {})
     patterns: dict[str, Any] = {split: list(paths) for split, paths in known.items()}
     for split, pushed in splits.items():
         ending = pushed.files[0].partition("-of-")[2].partition(".")[2] if pushed.files else "*"
@@ -112,15 +154,21 @@ def _configs(
     files = [{"split": split, "path": paths[0] if len(paths) == 1 else paths} for split, paths in patterns.items()]
     listed = [one for one in front.get("configs") or () if isinstance(one, dict)]
     mine: dict[str, Any] = next((one for one in listed if one.get("config_name") == config), {})
+    kept = {key: value for key, value in mine.items() if key != "data_dir"}  # the patterns have it
+    if name != "csv" or not any(split not in splits for split in known):  # options such as `sep` are of old files
+        kept = {key: value for key, value in kept.items() if key in ("default", "description", "version")}
     others = [one for one in listed if one.get("config_name") != config]
-    return [*others, {**mine, "config_name": config, "data_files": files}]
+    return [*others, {**kept, "config_name": config, "data_files": files}]
 
 
 def _info(old: Any, config: str, splits: Mapping[str, PushedSplit]) -> Any:
-    """Return `dataset_info` with what was pushed of a config: a mapping for one config, a list for several."""
+    """Return `dataset_info` with the splits of a config; without a split, without the config. Several are a list."""
     listed = [one for one in (old if isinstance(old, list) else [old]) if isinstance(one, dict)]
     others = [one for one in listed if one.get("config_name", "default") != config]
     mine: dict[str, Any] = next((one for one in listed if one.get("config_name", "default") == config), {})
+    if not splits:
+        others = [{"config_name": one.get("config_name", "default"), **one} for one in others]
+        return others if len(others) > 1 else others[0] if others else None
     kept = [one for one in mine.get("splits") or () if isinstance(one, dict) and one.get("name") not in splits]
     told = [{"name": name, "num_bytes": one.payload_bytes, "num_examples": one.rows} for name, one in splits.items()]
     download = sum(one.size_bytes for one in splits.values()) + (int(mine.get("download_size") or 0) if kept else 0)
@@ -175,17 +223,25 @@ def _simple(kind: str, inner: dict[str, Any]) -> dict[str, Any]:
 
 def _with_block(text: str, repo: str, config: str, block: str) -> str:
     """Return the text of a card with lading's block of a config; one that people wrote without such blocks stays."""
-    begin, end = f"<!-- lading: {config} -->\n", "<!-- /lading -->\n"
+    begin, end = f"{_BLOCK}{config} -->\n", "<!-- /lading -->\n"
     whole = f"{begin}{block}{end}"
     if begin in text and end in text.partition(begin)[2]:
         before, _, rest = text.partition(begin)
         return f"{before}{whole}{rest.partition(end)[2]}"
     if not text.strip():
         return f"# {repo.partition('/')[2]}\n\n{whole}"
-    return f"{text.rstrip()}\n\n{whole}" if "<!-- lading: " in text else text
+    return f"{text.rstrip()}\n\n{whole}" if _BLOCK in text else text
 
 
-def _block(repo: str, config: str, folder: str, splits: Mapping[str, PushedSplit], name: str) -> str:
+def _counted(text: str, config: str, kept: Sequence[str]) -> tuple[int, str]:
+    """Return the number of samples of splits that stay, and their lines in lading's block of a config."""
+    block = text.partition(f"{_BLOCK}{config} -->\n")[2].partition("<!-- /lading -->")[0]
+    lines = re.findall(r"^(\| (\S+) \| ([\d,]+) \| .*\n)", block, re.MULTILINE)
+    found = [(line, int(number.replace(",", ""))) for line, split, number in lines if split in kept]
+    return sum(number for _, number in found), "".join(line for line, _ in found)
+
+
+def _block(repo: str, config: str, folder: str, splits: Mapping[str, PushedSplit], name: str, counted: str) -> str:
     schema = next(iter(splits.values())).schema
     columns = "".join(f"| `{_cell(field.name)}` | {_cell(_type(field))} |\n" for field in schema)
     counts = "".join(
@@ -194,7 +250,7 @@ def _block(repo: str, config: str, folder: str, splits: Mapping[str, PushedSplit
     )
     return (
         f"{'' if config == 'default' else f'## {config}{chr(10)}{chr(10)}'}"
-        f"| split | samples | files | size |\n|---|---|---|---|\n{counts}\n"
+        f"| split | samples | files | size |\n|---|---|---|---|\n{counted}{counts}\n"
         f"| column | type |\n|---|---|\n{columns}\n"
         f"{_loading(repo, config, folder, splits, name)}"
         "Written by [lading](https://pypi.org/project/lading/).\n"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +23,7 @@ from lading._core.jobs.convert.convert import convert
 from lading._core.jobs.convert.splits import places_of_splits
 from lading._core.jobs.engine.progress import OnProgress
 from lading._core.jobs.engine.progress_bars import shown_progress
-from lading._core.jobs.push.card import PushedSplit, card_text
+from lading._core.jobs.push.card import PushedSplit, card_text, draft_text, splits_of_card
 from lading._core.jobs.push.uploads import Uploads
 from lading._core.manifest.files import load_manifest
 from lading._core.manifest.hugging_face import refuse_unread
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PushSummary", "push"]
 
+_SHARD: Final = re.compile(r"(\w+(?:\.\w+)*)-\d{5,}(?:-of-\d{5,})?\.[^/]+")
+"""A file of a split."""
 _A_COMMIT: Final = 500
 """Files of a commit, at most."""
 
@@ -169,8 +172,12 @@ def push(  # noqa: PLR0913 - one argument a decision of the user; all but three 
         ExitStack() as held,
     ):
         parts = _splits_of(source, target.url, split, storage_options)
+        columns = _check_splits(parts)
         commit = _ready(target, private=private)
-        stale, card = _there(target, commit, list(parts), overwrite=overwrite)
+        there = _there(target, commit, list(parts), fmt, overwrite=overwrite)
+        stale, card = there.stale, there.card
+        _check_others(target, there, columns, storage_options)
+        _check_card(target, draft_text(card, license))
         uploads = Uploads(target.hub, target.url, target.repo, target.revision, fmt.name,
                           held.enter_context(Threads(1, "lading-upload")))  # fmt: skip
         pushed: dict[str, PushedSplit] = {}
@@ -210,15 +217,19 @@ def _target(destination: str, stores: Stores | None) -> _Target:
     found = REPOSITORY.fullmatch(url)
     store, _ = resolve(url, stores)
     if found is None or "/" in (found["path"] or "") or not isinstance(store, HubStore):
+        name = re.fullmatch(r"(?:https://(?:huggingface\.co|hf\.co)/datasets/|hf://)?([\w.-]+/[\w.-]+)", url)
         raise UsageError("the destination is no dataset's repository on the Hub", found=url,
-                         expected="hf://datasets/ORG/NAME, or hf://datasets/ORG/NAME/CONFIG")  # fmt: skip
+                         expected="hf://datasets/ORG/NAME, or hf://datasets/ORG/NAME/CONFIG",
+                         advice=name and f"Write hf://datasets/{name[1]}.")  # fmt: skip
     return _Target(store, url, found["repo"], found["revision"], found["path"] or "default")
 
 
 def _splits_of(source: Any, url: str, split: str | None, storage_options: Mapping[str, Any] | None) -> dict[str, Query]:
     """Return the query of each split. Raises UsageError for arguments of opening where a dataset is given."""
     if isinstance(source, Mapping):
-        return {name: part.query for name, part in source.items()}
+        refuse_opening({"split": split})
+        return {name: Query.held_by(part) or Query.of(part, storage_options=storage_options)
+                for name, part in source.items()}  # fmt: skip
     held = Query.held_by(source)
     if held is not None:
         refuse_opening({"split": split})
@@ -244,21 +255,112 @@ def _ready(target: _Target, *, private: bool) -> str:
     return str(found["revision"])
 
 
-def _there(target: _Target, commit: str, splits: Sequence[str], *, overwrite: bool) -> tuple[list[str], bytes]:
-    """Return the files of these splits that are there, and the card. Raises DestinationExists."""
+def _check_splits(parts: Mapping[str, Query]) -> list[str]:
+    """Return the columns. Raises UsageError for splits that `datasets` would not load."""
+    if not parts:
+        raise UsageError("there is no split to push", expected="datasets by the name of their split, such as train")
+    for name in parts:
+        if re.fullmatch(r"\w+(\.\w+)*", str(name)) is None:
+            raise UsageError("datasets does not take this name of a split", expected="letters, digits, _ and .",
+                             found=str(name), advice="Push the split by another name: lading.push({'NAME': …}, …); "
+                             "or choose one with --split, and push it as a config.")  # fmt: skip
+    columns = {name: list(OpenDataset.of(query).schema.names) for name, query in parts.items()}
+    first, *others = columns
+    for name in others:
+        _check_columns(columns[first], columns[name], f"{first} and {name}")
+    return columns[first]
+
+
+def _check_columns(expected: Sequence[str], found: Sequence[str], what: str) -> None:
+    if {*expected} != {*found}:
+        raise UsageError(f"the splits {what} differ in columns: datasets loads no such config",
+                         expected=", ".join(sorted({*expected} - {*found})) or "none more",
+                         found=", ".join(sorted({*found} - {*expected})) or "none more",
+                         advice="Select the same columns, or push another config: "
+                         "hf://datasets/ORG/NAME/CONFIG.")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    """What is in a repository.
+
+    Attributes:
+        root: URL of the repository, in its commit.
+        stale: paths of the files of the splits that are pushed.
+        others: paths of the files in Parquet of other splits of the config, as lading and `datasets` name them.
+        card: the data card; empty if there is none.
+    """
+
+    root: str
+    stale: Sequence[str]
+    others: Sequence[str]
+    card: bytes
+
+
+def _there(target: _Target, commit: str, splits: Sequence[str], fmt: AnyFormat, *, overwrite: bool) -> _There:
+    """Return what is there of a config.
+
+    Raises:
+        DestinationExists: the same splits.
+        UsageError: splits of another format, or files that would be read with these.
+    """
     root = f"hf://datasets/{target.repo}@{commit}"
     names = [info.path[len(root) + 1 :] for info in target.hub.walk(f"{root}/{target.folder}")]
-    stale = [name for name in names if name.startswith(tuple(f"{target.folder}/{split}-" for split in splits))]
-    if stale and not overwrite:
+    shards = {name: found[1] for name in names if (found := _SHARD.match(name.removeprefix(f"{target.folder}/")))}
+    stale = [name for name, split in shards.items() if split in splits]
+    leads = tuple(f"{target.folder}/{split}-" for split in splits)
+    odd = [name for name in names if name.startswith(leads) and name not in stale]
+    if odd:
+        raise UsageError("files of other names would be read as a part of this split", file=target.url,
+                         expected=f"{leads[0]}00000-of-00001{fmt.info.extensions[0]}", found=odd[0],
+                         advice="Move them on the Hub, or push a config: "
+                         f"hf://datasets/{target.repo}/CONFIG.")  # fmt: skip
+    card = b""
+    with suppress(NotFound):
+        info = target.hub.head(f"{root}/{CARD}")
+        [data] = target.hub.get_ranges(info.path, [(0, info.size_bytes)], info.version)
+        card = bytes(data)
+    listed = splits_of_card(card, target.config)
+    same = stale or [pattern for split in splits for pattern in listed.get(split, ())]
+    if same and not overwrite:
         raise DestinationExists("the repository has files of this split", file=target.url,
-                                found=f"{count(len(stale), 'file')}: {stale[0]} …",
+                                found=f"{count(len(same), 'file' if stale else 'pattern')}: {same[0]} …",
                                 advice="Replace them with --overwrite, or push another split or config.")  # fmt: skip
-    try:
-        card = target.hub.head(f"{root}/{CARD}")
-    except NotFound:
-        return stale, b""
-    [data] = target.hub.get_ranges(card.path, [(0, card.size_bytes)], card.version)
-    return stale, bytes(data)
+    for split, patterns in listed.items():
+        for pattern in patterns if split not in splits else ():
+            if not pattern.lower().endswith(fmt.info.extensions):
+                raise UsageError("the config has splits of another format: datasets loads no such config",
+                                 file=target.url, expected=f"{split}: {pattern}", found=fmt.name,
+                                 advice="Push the same format, or another config: "
+                                 f"hf://datasets/{target.repo}/CONFIG.")  # fmt: skip
+    return _There(
+        root, stale, [name for name, split in shards.items() if split in listed and split not in splits], card
+    )
+
+
+def _check_others(
+    target: _Target, there: _There, columns: Sequence[str], storage_options: Mapping[str, Any] | None
+) -> None:
+    """Raise UsageError if the other splits of a config in Parquet have other columns."""
+    if there.others:
+        first = Query.of(f"{there.root}/{there.others[0]}", storage_options=storage_options)
+        _check_columns(OpenDataset.of(first).schema.names, columns, f"of {target.url} and of this push")
+
+
+def _check_card(target: _Target, draft: str) -> None:
+    """Let the Hub check the YAML of the card before anything is uploaded. Raises UsageError."""
+    from huggingface_hub.utils import build_hf_headers, get_session  # type: ignore[attr-defined] # public names
+
+    headers = build_hf_headers(token=target.hub.api.token)
+    asked = partial(get_session().post, f"{target.hub.api.endpoint}/api/validate-yaml", headers=headers,
+                    json={"content": draft, "repoType": "dataset"})  # fmt: skip
+    answer, wrong = target.hub.ask(asked, target.url), ""
+    with suppress(ValueError):  # what is no JSON says nothing of the card
+        wrong = "; ".join(str(each["message"]) for each in answer.json().get("errors", ()))
+    if wrong:
+        raise UsageError("the Hub refuses the YAML of the card", file=target.url, found=wrong[:300],
+                         advice="Give a licence by an identifier of the Hub, such as mit, cc-by-4.0 or other; "
+                         "correct other values in README.md on the Hub.")  # fmt: skip
 
 
 def _names(uploads: Uploads, place: str, target: _Target, split: str, fmt: AnyFormat) -> list[tuple[str, str]]:
