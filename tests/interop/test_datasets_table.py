@@ -17,6 +17,8 @@ from PIL import Image as Pillow
 
 import lading
 from doc_tables import Table
+from hub_fixture import hub_of_test, running_hub_of_module  # noqa: F401 - fixtures
+from hub_server import TOKEN, HubServer
 from peers import import_peer
 
 pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore")]
@@ -269,6 +271,8 @@ def test_frames(theirs: Any, ds: lading.Dataset) -> None:
         "list"
     )
     assert ds.select("a", "b").to_polars().equals(theirs.select_columns(["a", "b"]).to_polars())
+    pictures = lading.open([{"image": picture(1)}])
+    assert pictures.to_polars(media="bytes")["image"].to_list() == [picture(1)]
 
 
 # Order and parts
@@ -412,10 +416,33 @@ def test_processes(theirs: Any, ds: lading.Dataset, tmp_path: Path) -> None:
     assert rows(lading.open(tmp_path / "ours")) == rows(lading.open(tmp_path / "theirs")) == ROWS
 
 
-@TABLE.line("`push_to_hub`")
-def test_there_is_no_upload(theirs: Any, ds: lading.Dataset) -> None:
-    assert hasattr(theirs, "push_to_hub")
-    assert not hasattr(ds, "push_to_hub")
+@TABLE.line('`ds.push_to_hub("me/photos", private=True)`')
+def test_the_hub(ds: lading.Dataset, hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    ds.push("hf://datasets/me/photos", private=True)
+    assert hub.repos["me/photos"].private
+    assert rows(lading.open("hf://datasets/me/photos")) == ROWS
+
+
+# Rows in memory
+
+
+@TABLE.line("a `Dataset` or `IterableDataset` in memory")
+def test_datasets_in_memory(datasets: Any, theirs: Any) -> None:
+    labels = theirs.class_encode_column("lang")
+    for dataset in (labels, labels.to_iterable_dataset()):
+        ours = lading.open(dataset)
+        assert rows(ours) == labels.to_list()
+        assert ours.where("lang == 'fr'")["a"].to_pylist() == [row["a"] for row in ROWS if row["lang"] == "fr"]
+
+
+@TABLE.line("`Dataset.from_dict`, `from_list`, `from_generator`, `from_pandas`, `from_polars`")
+def test_rows_in_memory(datasets: Any) -> None:
+    columns = {name: [row[name] for row in ROWS] for name in ("a", "b", "score")}
+    expected = datasets.Dataset.from_dict(columns).to_list()
+    frames = [pytest.importorskip(name).DataFrame(columns) for name in ("pandas", "polars")]
+    for given in (columns, expected, (row for row in expected), *frames):
+        assert rows(lading.open(given)) == expected
 
 
 # Training
