@@ -235,7 +235,7 @@ def test_the_command_line_counts_and_lists(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0
     assert "warning: a bad shard is skipped" in done.stderr
-    assert "00001.tar: a member is cut" in "".join(line.strip() for line in done.stdout.splitlines())
+    assert "00001.tar:amemberiscut" in "".join(done.stdout.split())  # wherever the lines end
     told = CliRunner().invoke(app, ["verify", str(source), "--json"])
     assert told.exit_code == 1
     assert json.loads(told.stdout)["findings"]
