@@ -136,6 +136,20 @@ def test_no_byte_of_a_picture_is_read_for_a_count_by_json(tmp_path: Path, monkey
     assert CountedFiles.read_bytes < index + documents + 60 * 512  # the index, JSON, and headers between
 
 
+def test_json_of_several_kinds_is_written_as_it_was(tmp_path: Path) -> None:
+    documents = [{"a": 5, "b": {}}, {"a": "x", "b": {}}, {"a": [1], "b": {}}]
+    with webdataset.TarWriter(str(tmp_path / "0.tar")) as tar:
+        for number, document in enumerate(documents):
+            tar.write({"__key__": f"{number}", "json": document})
+    found = lading.sql("select __key__, json from ds where json.a <> 'y'", ds=tmp_path / "0.tar")
+    assert found.to_arrow()["json"].to_pylist()[1] == {"a": '"x"', "b": "{}"}
+    assert [each["json"] for each in found] == documents
+    found.write(tmp_path / "out", format="webdataset")
+    [shard] = (tmp_path / "out").glob("*.tar")
+    with tarfile.open(shard) as written:
+        assert [json.load(written.extractfile(member)) for member in written] == documents  # type: ignore[arg-type] # files
+
+
 def test_a_limit_ends_the_reading(photos: Path) -> None:
     CountedFiles.begin()
     found = lading.sql(f"select txt from 'counted://{photos}/*.tar' where txt is not null limit 2")

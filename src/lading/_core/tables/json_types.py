@@ -19,7 +19,7 @@ from lading._core.content.nested import plain
 from lading._core.features.types import Json, feature_of, with_feature
 from lading.errors import DataError, LadingError, SchemaMismatch
 
-__all__ = ["json_documents", "json_field", "json_texts", "json_values", "narrowed"]
+__all__ = ["holds_json_text", "json_documents", "json_field", "json_texts", "json_values", "narrowed"]
 
 _MOST_NAMES = 512
 _EXACT = 1 << 53
@@ -98,7 +98,7 @@ def _fast(texts: pa.Array, field: pa.Field, whole: pa.Field) -> pa.Array | None:
     """Return the values as pyarrow parses them; None where its answer may differ from that of `_slow`."""
     may_have_others = _only_fields(field, whole)
     target = field if may_have_others else whole
-    is_simple = pa.types.is_struct(target.type) and not _holds_json_text(target)
+    is_simple = pa.types.is_struct(target.type) and not holds_json_text(target)
     lines = _as_lines(texts) if is_simple and len(texts) else None
     if lines is None:
         return None
@@ -150,12 +150,13 @@ def _inside(column: pa.Array) -> Iterator[pa.Array]:
     yield from column.flatten() if pa.types.is_struct(column.type) else [column.flatten()]
 
 
-def _holds_json_text(field: pa.Field) -> bool:
+def holds_json_text(field: pa.Field) -> bool:
+    """Return whether values of a field, or values inside them, are JSON text."""
     if feature_of(field).is_json:
         return True
     if pa.types.is_struct(field.type):
-        return any(map(_holds_json_text, field.type))
-    return isinstance(field.type, LIST_TYPES) and _holds_json_text(field.type.value_field)
+        return any(map(holds_json_text, field.type))
+    return isinstance(field.type, LIST_TYPES) and holds_json_text(field.type.value_field)
 
 
 def narrowed(column: pa.Array, field: pa.Field) -> pa.Array:
@@ -229,10 +230,10 @@ def _texts_inside(value: Any, field: pa.Field) -> Any:
         return None
     if feature_of(field).is_json:
         return json_text.dumps(value)
-    if type(value) is dict and pa.types.is_struct(field.type) and _holds_json_text(field):
+    if type(value) is dict and pa.types.is_struct(field.type) and holds_json_text(field):
         known = {child.name: child for child in field.type}
         return {name: _texts_inside(each, known[name]) if name in known else each for name, each in value.items()}
-    if type(value) is list and isinstance(field.type, LIST_TYPES) and _holds_json_text(field):
+    if type(value) is list and isinstance(field.type, LIST_TYPES) and holds_json_text(field):
         return [_texts_inside(each, field.type.value_field) for each in value]
     return value
 

@@ -32,7 +32,14 @@ from lading._core.features.items import KEY, lineage_of, without_source
 from lading._core.features.natural import has_items, is_media, known_feature
 from lading._core.formats.base import ShardReader
 from lading._core.storage.fetch import Fetcher
-from lading._core.tables.json_types import json_documents, json_field, json_texts, json_values, narrowed
+from lading._core.tables.json_types import (
+    holds_json_text,
+    json_documents,
+    json_field,
+    json_texts,
+    json_values,
+    narrowed,
+)
 from lading._core.tables.media_columns import bytes_of, lists_of_media, media_struct, place_fields
 from lading.errors import DataError, LadingError, SchemaMismatch, UsageError, errors_at
 
@@ -156,6 +163,12 @@ class Table:
         return {
             name: each.field.type for name, each in known if each.way == "media" and pa.types.is_struct(each.field.type)
         }
+
+    @property
+    def mixed_json(self) -> list[pa.DataType]:
+        """The types of JSON columns in which some values are JSON text, of those that were asked for so far."""
+        found = [each.field for each in self._columns.values() if each.way == "json"]
+        return [field.type for field in found if child_fields(field.type) and holds_json_text(field)]
 
     # Columns
 

@@ -89,6 +89,11 @@ class Result:
             if field.type in shown
         )
 
+    def documents(self) -> tuple[pa.Field, ...]:
+        """Return the columns that hold whole JSON in which some values are JSON text."""
+        mixed = {kind for table in self.tables.values() for kind in table.mixed_json}
+        return tuple(field for field in self.schema if field.type in mixed)
+
     def files(self) -> tuple[FileEntry, ...]:
         """Return the files in which places of media were shown so far."""
         return tuple(dict.fromkeys(each for table in self.tables.values() for each in table.files))
@@ -136,8 +141,9 @@ def query_result(
             read = getattr(relation, "to_arrow_reader", None) or relation.fetch_record_batch  # before DuckDB 2
             reader = read(rows)
         names = _different(reader.schema.names)
+        mixed = [kind for table in tables.values() for kind in table.mixed_json]
         schema = pa.schema(
-            [field.with_type(_usual(field.type, kind)).with_name(name)
+            [field.with_type(_usual(field.type, kind, mixed)).with_name(name)
              for field, kind, name in zip(reader.schema, kinds, names, strict=True)]
         )  # fmt: skip
 
@@ -332,8 +338,9 @@ def _different(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _usual(kind: pa.DataType, name: str) -> pa.DataType:
-    return pa.int64() if name == _HUGE else kind
+def _usual(kind: pa.DataType, name: str, mixed: Sequence[pa.DataType]) -> pa.DataType:
+    """Return the type of a column of the result. One like a whole column of JSON is JSON, with JSON text inside."""
+    return pa.int64() if name == _HUGE else next((each for each in mixed if each == kind), kind)
 
 
 def _in_usual_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
