@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from PIL import Image
 
 import lading
 from in_process import by_tasks
-from lading.errors import SchemaMismatch, SourceNotFound, UsageError
+from lading.errors import CorruptShard, DuplicateField, SchemaMismatch, SourceNotFound, UsageError
 
 _ROWS: list[dict[str, Any]] = [{"id": i, "name": f"n{i % 3}", "tags": ["a"] * (i % 2 + 1)} for i in range(1200)]
 _TABLE = pa.Table.from_pylist(_ROWS)
@@ -217,6 +218,21 @@ def test_tables_that_do_not_fit_each_other_are_refused() -> None:
     tables = [pa.table({"a": [1, 2]}), pa.table({"a": ["x"]})]
     with pytest.raises(SchemaMismatch, match=r"tables of a list\.arrow row 2: .* expected a: int64, found a: string"):
         lading.open(tables)
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(DuplicateField, match=r"^pyarrow\.Table\.arrow column 'a': several columns"):
+        lading.open(pa.table([[1], ["x"]], names=["a", "a"]))
+
+
+def test_errors_of_bytes_name_what_was_given() -> None:
+    body = io.BytesIO()
+    with tarfile.open(fileobj=body, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("a.txt"))
+        tar.addfile(tarfile.TarInfo("b.txt"))
+    with pytest.raises(CorruptShard, match=r"^\S*BytesIO @ 512: .*Write the bytes to a file") as raised:
+        lading.open(io.BytesIO(body.getvalue()[:700]))
+    assert "/" not in str(raised.value)
 
 
 def test_rows_have_no_options_of_files() -> None:

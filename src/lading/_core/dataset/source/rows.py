@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from lading._core.dataset.source.source import Source
 from lading._core.dataset.writing.writer import DatasetWriter
 from lading._core.storage.stores import Stores
 from lading._core.storage.temporary import temporary_folder, writing
-from lading.errors import DataError, LadingError, SchemaMismatch, SourceNotFound, UsageError
+from lading.errors import DataError, DuplicateField, LadingError, SchemaMismatch, SourceNotFound, UsageError
 from lading.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -137,9 +138,19 @@ class Spooled(ShardSource):
             raise SourceNotFound("the rows are gone: they live as long as the process that opened them",
                                  file=self.given, advice="Write them to a file first, and open that.")  # fmt: skip
         # Folders of the machine that have a name like `job=3` are no partitions.
-        shards = Named(self.path).open(replace(read, hive_partitioning=False))
+        try:
+            shards = Named(self.path).open(replace(read, hive_partitioning=False))
+        except LadingError as error:
+            raise self._named(error) from error.__cause__
         shards.bad.source = None  # the file will be gone when somebody types `lading salvage`
         return shards
+
+    def _named(self, error: LadingError) -> LadingError:
+        """The error with what the rows were, in place of the file, and without advice about the file."""
+        error.file = self.given if error.file == self.path else error.file
+        if "lading salvage" in (error.advice or ""):
+            error.advice = "Write the bytes to a file: 'lading salvage FILE DST' saves its intact samples."
+        return error
 
     @property
     def is_temporary(self) -> bool:
@@ -202,9 +213,14 @@ def _write_tables(path: str, tables: Iterable[ArrowStream | Mapping[str, Any]]) 
 
     Raises:
         SchemaMismatch: a table has other columns than the first one.
+        DuplicateField: several columns have one name.
     """
     streams = map(stream_of, tables)
     first = next(streams)
+    repeated = [name for name, number in Counter(first.schema.names).items() if number > 1]
+    if repeated:
+        raise DuplicateField("several columns have this name", column=repeated[0], found=_columns(first.schema),
+                             advice="Give each a name of its own: table.rename_columns([…]).")  # fmt: skip
     with pa.ipc.new_stream(path, first.schema) as writer:
         row = 0
         for stream in chain([first], streams):
