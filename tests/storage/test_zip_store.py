@@ -9,13 +9,15 @@ import struct
 import subprocess
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lading
+from lading._core.storage.base import Buffer, FileInfo
 from lading._core.storage.local import LocalStore
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.stores import Stores
@@ -261,6 +263,48 @@ def test_an_archive_opens_by_one_read_and_a_sample_is_one_range(method: int) -> 
     counted.reset()
     assert [sample["jpg"] for sample in ds.samples()] == list(files.values())
     assert counted.requests["get_ranges"] < 20
+
+
+class _Asked(MemoryStore):
+    """Keeps how many ranges each call asked for; ranges of one call are asked for at once."""
+
+    request_bytes = 1 << 20
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        super().__init__(files)
+        self.calls: list[int] = []
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
+        self.calls.append(len(ranges))
+        return super().get_ranges(path, ranges, version)
+
+
+def test_headers_that_tell_where_stored_members_begin_are_read_together() -> None:
+    pipe = _Pipe()
+    files = {f"{i:04}.jpg": bytes([i % 256]) * 300 for i in range(300)}
+    _zip(files, _STORED, pipe)
+    store = _Asked({"far://b/a.zip": bytes(pipe.body)})
+    ds = lading.open("far://b/a.zip", stores=Stores({"far://": store})).with_decode(False)
+    store.calls.clear()
+    assert [sample["jpg"] for sample in ds.samples()] == list(files.values())
+    assert store.calls[0] == len(files)
+    assert len(store.calls) < 10
+
+
+class _WithoutVersions(MemoryStore):
+    """As a web server that tells neither a tag nor a time."""
+
+    def head(self, path: str) -> FileInfo:
+        return replace(super().head(path), version="")
+
+
+def test_a_deflated_member_of_a_server_without_versions_is_unpacked_once() -> None:
+    data = random.Random(2).randbytes(3 << 20)
+    counted = CountingStore(_WithoutVersions({"a.zip": _zip({"a.bin": data}, _DEFLATED)}))
+    store = ZipStore(counted, "a.zip")
+    parts = [(at, 1 << 16) for at in range(0, len(data), 1 << 16)]
+    assert b"".join(bytes(store.get_ranges("a.zip/a.bin", [part])[0]) for part in parts) == data
+    assert counted.bytes_read < 2 * len(data)
 
 
 def test_an_archive_is_not_written(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from lading._core.codecs.zip_ import DEFLATED, LOCAL_HEADER_BYTES, STORED
@@ -126,7 +127,10 @@ def read_directory(path: str, size_bytes: int, version: str, read: _Read, ahead_
     return _parsed(path, size_bytes, version, body, count, shift, first)
 
 
-_AGAIN = "The file is damaged, or its download was cut: download it again."
+_AGAIN = (
+    "The file is damaged, or its download was cut: download it again. Or make a whole archive of what is left, "
+    "for lading salvage: zip -FF DAMAGED.zip --out WHOLE.zip"
+)
 
 
 def _end_of(path: str, tail: bytes, size_bytes: int) -> int:
@@ -168,9 +172,10 @@ def _parsed(path: str, size_bytes: int, version: str, body: bytes, count: int, s
     if len(starts) != count and len(starts) & 0xFFFF != count:  # some programs keep the last 16 bits
         raise CorruptShard("the directory of the zip has another number of members", file=path, offset=first,
                            expected=count, found=len(starts), advice=_AGAIN)  # fmt: skip
-    window = np.arange(_ENTRY_BYTES)
-    fixed = np.frombuffer(body, np.uint8)[starts[:, None] + window].reshape(-1).view(_FIELDS)
-    names = [_name(body, at, entry) for at, entry in zip(starts.tolist(), fixed[_OF_NAMES].tolist(), strict=True)]
+    windows = sliding_window_view(np.frombuffer(body.ljust(_ENTRY_BYTES), np.uint8), _ENTRY_BYTES)
+    fixed = windows[starts].reshape(-1).view(_FIELDS)
+    about = zip(*(fixed[name].tolist() for name in _OF_NAMES), strict=True)  # no tuples of a million members at once
+    names = [_name(body, at, entry) for at, entry in zip(starts.tolist(), about, strict=True)]
     size, packed, header = (fixed[name].astype(np.int64) for name in ("size", "packed", "offset"))
     for row in np.flatnonzero((size == _UNKNOWN32) | (packed == _UNKNOWN32) | (header == _UNKNOWN32)).tolist():
         _fill_in(body, int(starts[row]), fixed[row], row, size, packed, header)

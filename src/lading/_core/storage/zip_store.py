@@ -67,21 +67,20 @@ class ZipStore:
         self.request_bytes = inner.request_bytes
         self._lock = RLock()
         self._directory: ZipDirectory | None = None
-        self._begins: dict[int, int] = {}
         self._inflated: dict[int, _Inflated] = {}
 
-    def directory(self, version: str = "") -> ZipDirectory:
+    def directory(self, version: str | None = None) -> ZipDirectory:
         """Return the members of the archive as it is now, or as it was in the version that is held."""
         with self._lock:
             held = self._directory
-            if held is not None and version == held.version and version:
+            if held is not None and version == held.version:
                 return held
             info = self.inner.head(self.archive)
             if held is None or (held.version, held.size_bytes) != (info.version, info.size_bytes) or not info.version:
                 read = partial(self._read, version=info.version)
                 ahead = min(self.request_bytes, _AHEAD_BYTES)
                 held = read_directory(self.archive, info.size_bytes, info.version, read, ahead)
-                self._directory, self._begins, self._inflated = held, {}, {}
+                self._directory, self._inflated = held, {}
             return held
 
     def _read(self, offset: int, length: int, version: str) -> bytes:
@@ -123,17 +122,20 @@ class ZipStore:
             moved = [(begin + offset, length) for offset, length in ranges]
             return self.inner.get_ranges(self.archive, moved, found.version)
 
+    def _begins(self, found: ZipDirectory, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where the data of members begins; the headers that tell it are asked for together."""
+        unknown = numbers[found.data[numbers] < 0]
+        headers = self.inner.get_ranges(
+            self.archive, [(int(at), LOCAL_HEADER_BYTES) for at in found.header[unknown]], found.version
+        )
+        for number, header in zip(unknown.tolist(), headers, strict=True):
+            with errors_at(file=f"{self.archive}/{found.names[number]}"):
+                begin = begin_of_data(header, int(found.method[number]))
+            found.data[number] = found.header[number] + begin
+        return found.data[numbers]
+
     def _begin(self, found: ZipDirectory, number: int) -> int:
-        """Return where the data of a member begins."""
-        known = int(found.data[number])
-        if known >= 0:
-            return known
-        with self._lock:
-            if number not in self._begins:
-                at = int(found.header[number])
-                header = self._read(at, LOCAL_HEADER_BYTES, found.version)
-                self._begins[number] = at + begin_of_data(header, int(found.method[number]))
-            return self._begins[number]
+        return int(self._begins(found, np.array([number]))[0])
 
     def _member(self, found: ZipDirectory, number: int) -> _Inflated:
         with self._lock:
@@ -154,8 +156,7 @@ class ZipStore:
         number = np.array([self._number(found, path) for path in paths], np.int64)
         deflated = found.method[number] == DEFLATED
         offset, length = found.header[number], found.packed[number]
-        for at in np.flatnonzero(~deflated).tolist():
-            offset[at] = self._begin(found, int(number[at]))
+        offset[~deflated] = self._begins(found, number[~deflated])
         record = np.minimum(found.room[number], length + _MOST_HEADER_BYTES + _MOST_DESCRIPTOR_BYTES)
         codec = np.where(deflated, CODECS.index("zip"), 0).astype(np.int8)
         entry = FileEntry(self.archive, "", found.size_bytes, found.version)
