@@ -50,7 +50,7 @@ def _fetched(*urls: str, private: bool = True, limits: Limits = _LIMITS) -> list
      "192.0.0.8", "198.18.0.1", "224.0.0.1", "239.1.1.1", "240.0.0.1", "255.255.255.255", "::", "::1", "fe80::1",
      "fe80::1%eth0", "fc00::1", "fd00:ec2::254", "fec0::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254",
      "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::1", "2002:7f00:1::", "2001:0:0:0:0:0:80ff:fffe",
-     "2001:db8::1", "100::1"],
+     "2001:db8::1", "100::1", "168.63.129.16"],
 )  # fmt: skip
 @pytest.mark.cases(40)
 def test_addresses_of_no_public_host(address: str) -> None:

@@ -18,7 +18,9 @@ import lading
 from documents import SAMPLES, documents
 from in_process import by_tasks
 from lading._core.cli.main import app
+from lading._core.storage.base import FileInfo
 from lading._core.storage.memory import MemoryStore
+from lading._core.storage.object_errors import own_error
 from lading._core.storage.stores import Stores
 from lading.errors import BadReference, LimitExceeded, UsageError
 from lading.limits import Limits
@@ -274,3 +276,23 @@ def test_objects_of_stores_are_downloaded_too(tmp_path: Path) -> None:
     assert [s["image"] and s["image"].width for s in ds.media_from("path", fetch=True, on_error="warn")] == [33, None]
     below = lading.open(table, stores=Stores({"s3://bucket/": store}), roots=["s3://bucket"])
     assert [s["image"] and s["image"].width for s in below.media_from("path", on_error="warn")] == [33, None]
+
+
+class _Denying(MemoryStore):
+    def head(self, path: str) -> FileInfo:
+        if "denied" in path:
+            raise own_error(PermissionDeniedError("status code: 403 Forbidden"), path)
+        return super().head(path)
+
+
+class PermissionDeniedError(Exception):
+    """Has the name of the error that obstore raises."""
+
+
+def test_an_object_that_is_refused_is_a_failure_of_its_row(tmp_path: Path) -> None:
+    store = _Denying({"s3://bucket/1.jpg": picture(33)})
+    table = _table(tmp_path, ["s3://bucket/1.jpg", "s3://bucket/denied.jpg"])
+    ds = lading.open(table, stores=Stores({"s3://bucket/": store}))
+    assert [s["image"] and s["image"].width for s in ds.media_from("path", fetch=True, on_error="warn")] == [33, None]
+    with pytest.raises(BadReference, match="the store refuses access"):
+        list(ds.media_from("path", fetch=True))

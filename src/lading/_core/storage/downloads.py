@@ -61,8 +61,12 @@ _WEB_PORTS: Final = (80, 443)
 _MOVED: Final = (301, 302, 303, 307, 308)
 _OK: Final = 200
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
-_NOT_GLOBAL: Final = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "64:ff9b:1::/48", "3fff::/20", "5f00::/16")))
-"""Networks that Python counts as global before 3.13."""
+_WIRE_SERVER: Final = "168.63.129.16/32"
+"""Where machines of Azure ask for their settings and keys: an address of the public kind."""
+_NOT_GLOBAL: Final = tuple(
+    map(ipaddress.ip_network, ("192.0.0.0/24", "64:ff9b:1::/48", "3fff::/20", "5f00::/16", _WIRE_SERVER))
+)
+"""Networks that Python counts as global before 3.13, and one that is not what it seems."""
 _MEANS_NOTHING: Final = ("identity", "")
 _UNPACKED: Final = {"gzip": zlib.MAX_WBITS | 16, "x-gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS | 32}
 """Encodings that are undone, though none is asked for, and how zlib is told."""

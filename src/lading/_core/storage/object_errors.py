@@ -10,7 +10,16 @@ from lading._core.secret_urls import cleaned
 from lading._core.storage.retries import TRANSIENT_STATUS
 from lading.errors import DestinationExists, LadingError, StoreError, UsageError
 
-__all__ = ["QUICK_RETRIES", "holds_secret", "is_outside", "is_refused", "is_whole", "may_pass", "own_error"]
+__all__ = [
+    "OF_ONE_PLACE",
+    "QUICK_RETRIES",
+    "holds_secret",
+    "is_outside",
+    "is_refused",
+    "is_whole",
+    "may_pass",
+    "own_error",
+]
 
 _STATUS: Final = re.compile(r"status code: (\d{3} [A-Za-z ]*)")
 _REGION: Final = re.compile(r"(?:expecting '|<Region>)([\w-]+)")
@@ -25,6 +34,11 @@ _REPEATED: Final = re.compile(r" in ([\d.]+m?s), after (\d+) retries, max_retrie
 _WHOLE: Final = ("non-partial response", "Range request not supported")
 _OUTSIDE: Final = ("416 Range Not Satisfiable", "Wanted range starting at")
 """What S3 says of a range behind the end of a file, and what obstore makes of the answer of Azure."""
+_NO_ACCESS: Final = "the store refuses access"
+_NO_BUCKET: Final = "no such bucket"
+_OTHER_REGION: Final = "the bucket is in another region"
+OF_ONE_PLACE: Final = frozenset((_NO_ACCESS, _NO_BUCKET, _OTHER_REGION))
+"""Problems with the object or the bucket that is asked for: another one may be read."""
 _ANONYMOUS: Final = "Of a public bucket, add --storage-option anonymous=true."
 
 
@@ -76,7 +90,7 @@ def _of_settings(text: str, path: str, *, refused: bool) -> StoreError | None:
     region = _REGION.search(text)
     if region or said.startswith(_REDIRECTS) or "without location" in lower:
         name = region[1] if region else "NAME"
-        return StoreError("the bucket is in another region", file=path, expected=region and name,
+        return StoreError(_OTHER_REGION, file=path, expected=region and name,
                           advice=f"Set AWS_REGION={name}, or add --storage-option region={name}.")  # fmt: skip
     if any(word in lower for word in _CHECKSUMS):
         return StoreError("the server refuses the checksum of an upload", file=path, found=said,
@@ -84,9 +98,9 @@ def _of_settings(text: str, path: str, *, refused: bool) -> StoreError | None:
     if refused or said.startswith(("401", "403")):
         web = path.startswith(("http://", "https://"))
         advice = "Check the URL." if web else f"Check the credentials, and what they allow. {_ANONYMOUS}"
-        return StoreError("the store refuses access", file=path, found=said, advice=advice)
+        return StoreError(_NO_ACCESS, file=path, found=said, advice=advice)
     if said.startswith("404"):
-        return StoreError("no such bucket", file=path, found=said, advice="Create it, or check its name.")
+        return StoreError(_NO_BUCKET, file=path, found=said, advice="Create it, or check its name.")
     if said.startswith("400") and path.startswith(("s3://", "s3a://")):
         return StoreError(said, file=path, advice="Check the region and the keys. For another region, set AWS_REGION, "
                           "or add --storage-option region=NAME.")  # fmt: skip

@@ -38,6 +38,7 @@ from lading._core.features.types import feature_of_extension, plain_storage, tag
 from lading._core.manifest.values import own_version
 from lading._core.secret_urls import cleaned, shown, whole
 from lading._core.storage.concurrent import concurrent_map, is_remote
+from lading._core.storage.object_errors import OF_ONE_PLACE
 from lading._core.storage.roots import Roots, absolute_path, folder_of, sibling_path
 from lading._core.storage.stores import Stores, resolve
 from lading.errors import BadReference, DataError, LimitExceeded, StoreError, UsageError, is_damage, missing_extra
@@ -540,6 +541,8 @@ class _Fetched(Applied):
         except UsageError as error:
             return Failure("not a URL", error.problem)
         except StoreError as error:
+            if error.message in OF_ONE_PLACE:
+                return Failure(error.message, str(error.found or ""))
             if not (is_damage(error) or error.errno in _OF_THE_PATH):
                 raise
             return Failure("not found")
