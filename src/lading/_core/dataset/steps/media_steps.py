@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from stat import S_ISREG
+from threading import Lock
 from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple, get_args
 
 import numpy as np
@@ -61,6 +62,8 @@ _PART_BYTES = 8 << 20
 _BATCH_BYTES = 64 << 20
 """Downloaded files of a batch, by the sizes of those before."""
 _FIRST_ROW_BYTES, _FIRST_ROWS, _MOST_ROWS = 256 << 10, 256, 4096
+_whole_file = Lock()
+"""Held by the download that has a whole file in memory: 32 of them may be 100 MB each."""
 _A_FILE = {"image": "an image", "audio": "an audio file", "video": "a video"}
 _TEXTS = ("text/", "application/json", "application/xml", "application/xhtml")
 _OF_THE_PATH = frozenset((errno.EACCES, errno.ENOTDIR, errno.ENAMETOOLONG))
@@ -311,8 +314,11 @@ class _MediaStep(Step, ABC):
             return "an empty file"
         if kind.startswith(_TEXTS) or head.lstrip()[:1] in (b"<", b"{"):
             return f"a page or a text, not {mine}"
-        body.seek(0)
-        return None if self.medium != "image" or _is_opened(body.read()) else f"not {mine}"
+        if self.medium != "image":
+            return None
+        with _whole_file:
+            body.seek(0)
+            return None if _is_opened(body.read()) else f"not {mine}"
 
 
 def _is_opened(data: bytes) -> bool:
