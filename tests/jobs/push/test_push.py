@@ -127,6 +127,16 @@ def test_a_push_that_failed_goes_on_with_what_is_uploaded(opened: HubServer, pho
     assert lading.digest(lading.open(_REPO)) == lading.digest(photos)
 
 
+def test_values_in_tars_keep_their_types(opened: HubServer) -> None:
+    rows = [{"label": i, "text": f"t{i}", "meta": {"n": i}, "score": i / 2} for i in range(3)]
+    sample = lading.open(_push(rows, name="webdataset").destination)[1]
+    assert {name: value for name, value in sample.items() if name != "__key__"} == {
+        "label.cls": 1, "text": "t1", "meta.json": {"n": 1}, "score.json": 0.5,
+    }  # fmt: skip
+    as_named = lading.open(_push(rows, f"{_REPO}/x", name="webdataset", options={"endings": "names"}).destination)
+    assert as_named[1]["label"] == b"1"
+
+
 def test_a_branch_is_made(opened: HubServer, photos: str) -> None:
     opened.put("me/photos", {"README.md": b"Text."})
     _push(photos, f"{_REPO}@v2", message="Second")

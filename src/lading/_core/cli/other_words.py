@@ -23,7 +23,7 @@ _CONVERT = {
 _SAME = {
     "show": "head", "view": "head", "cat": "head", "peek": "head", "ls": "info", "count": "info", "schema": "info",
     "describe": "stats", "check": "verify", "validate": "verify", "compare": "diff", "unpack": "export",
-    "extract": "export", "fix": "repair", "version": "--version",
+    "extract": "export", "fix": "repair", "upload": "push", "publish": "push", "version": "--version",
 }  # fmt: skip
 """Verbs that have another name here."""
 _VALUES = {
@@ -75,4 +75,10 @@ def _value(flag: str, words: Sequence[str]) -> str | None:
 
 
 def _places(verb: str) -> list[str]:
-    return {"convert": ["SRC", "DST"], "export": ["SRC", "DIR"], "diff": ["A", "B"], "--version": []}.get(verb, ["SRC"])
+    return {
+        "convert": ["SRC", "DST"],
+        "export": ["SRC", "DIR"],
+        "diff": ["A", "B"],
+        "push": ["SRC", "hf://datasets/ORG/NAME"],
+        "--version": [],
+    }.get(verb, ["SRC"])

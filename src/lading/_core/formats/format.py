@@ -53,6 +53,7 @@ class Presets:
         read_to_copy, write_copies: options of reading and of writing under which a copy within this format keeps
             details that other formats lack (the case and order of member names).
         write_changed: options of writing under which nothing is a copy: members get other names.
+        write_alone: options of writing for shards that are read without lading's manifest.
         read_deep: options of reading under which a reader also runs checks that are too slow for every read.
         read_whole: options of reading under which rows come with the bytes of files next to the shard.
         write_piped: options of writing for readers of a pipe, who cannot go back.
@@ -62,6 +63,7 @@ class Presets:
     read_to_copy: Mapping[str, Any] = field(default_factory=dict)
     write_copies: Mapping[str, Any] = field(default_factory=dict)
     write_changed: Mapping[str, Any] = field(default_factory=dict)
+    write_alone: Mapping[str, Any] = field(default_factory=dict)
     read_deep: Mapping[str, Any] = field(default_factory=dict)
     read_whole: Mapping[str, Any] = field(default_factory=dict)
     write_piped: Mapping[str, Any] = field(default_factory=dict)

@@ -129,6 +129,7 @@ class WebdatasetFormat(Format[ReadOptions, WriteOptions]):
             read_to_copy={"lower_case": False},
             write_copies={"fields": "given"},
             write_changed={"endings": "webdataset"},
+            write_alone={"endings": "webdataset"},
             ignore_sidecar={"sidecar": "ignore"},
         ),
         # Of webdataset, energon, wids, img2dataset:

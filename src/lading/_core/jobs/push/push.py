@@ -180,13 +180,14 @@ def push(  # noqa: PLR0913 - one argument a decision of the user; all but three 
         _check_card(target, draft_text(card, license))
         uploads = Uploads(target.hub, target.url, target.repo, target.revision, fmt.name,
                           held.enter_context(Threads(1, "lading-upload")))  # fmt: skip
+        alone = {**fmt.info.presets.write_alone, **(options or {})}
         pushed: dict[str, PushedSplit] = {}
         added: list[CommitOperationAdd] = []
         counts: dict[str, int] = {}
         for name, query in parts.items():
             place = f"{folder}/{name}"
             done = convert(
-                query.reading(stores=query.stores.and_for({folder: uploads})), place, fmt.name, options=options,
+                query.reading(stores=query.stores.and_for({folder: uploads})), place, fmt.name, options=alone,
                 shard_size=shard_size, on_error=on_error, max_batch_bytes=max_batch_bytes, on_progress=report,
                 temp_dir=temp_dir, checksums="none",
             )  # fmt: skip
