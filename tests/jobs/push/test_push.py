@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -135,6 +137,19 @@ def test_values_in_tars_keep_their_types(opened: HubServer) -> None:
     }  # fmt: skip
     as_named = lading.open(_push(rows, f"{_REPO}/x", name="webdataset", options={"endings": "names"}).destination)
     assert as_named[1]["label"] == b"1"
+
+
+def test_documents_name_no_local_files(opened: HubServer, tmp_path: Path) -> None:
+    place = tmp_path / "docs.tar"
+    place.write_bytes(tar_of(("a.json", b'{"texts": ["x", null], "images": [null, "a.png"]}'), ("a.png", b"\x89PNG")))
+    docs = lading.open(place, view="interleaved")
+    docs.push(_REPO, progress=False)
+    assert lading.digest(lading.open(_REPO, view="interleaved")) == lading.digest(docs)
+    [data] = [data for name, data in opened.repos["me/photos"].files.items() if name.endswith(".parquet")]
+    table = pq.read_table(io.BytesIO(data))
+    assert table.num_rows == 3
+    assert "source_ref" not in table.column_names or table["source_ref"].null_count == 3
+    assert str(tmp_path) not in str(table.to_pylist())
 
 
 def test_a_branch_is_made(opened: HubServer, photos: str) -> None:

@@ -16,6 +16,7 @@ from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.query import HoldsQuery, Query, Queryable, refuse_opening
 from lading._core.dataset.source.hub_configs import CARD
 from lading._core.dataset.source.open import Named
+from lading._core.dataset.steps.column_steps import Drop
 from lading._core.features.huggingface import huggingface_features
 from lading._core.formats.format import AnyFormat
 from lading._core.formats.registry import get_format
@@ -43,6 +44,7 @@ __all__ = ["PushSummary", "push"]
 
 _SHARD: Final = re.compile(r"(\w+(?:\.\w+)*)-\d{5,}(?:-of-\d{5,})?\.[^/]+")
 """A file of a split."""
+_LINEAGE: Final = "source_ref"
 _A_COMMIT: Final = 500
 """Files of a commit, at most."""
 
@@ -133,7 +135,7 @@ def push(  # noqa: PLR0913 - one argument a decision of the user; all but three 
 
     Files are `data/train-00000-of-00012.parquet`, as `push_to_hub` of `datasets` names them. The split is the one that
     is chosen, else `train`. Each split of a source with several splits is pushed. The text of a card that is there
-    stays, and so do other configs and splits.
+    stays, and so do other configs and splits. Documents leave out `source_ref`, which names files of this machine.
 
     Args:
         source: as for `lading.open`, or a dataset; or datasets by the name of their split. For other options of reading
@@ -172,6 +174,7 @@ def push(  # noqa: PLR0913 - one argument a decision of the user; all but three 
         ExitStack() as held,
     ):
         parts = _splits_of(source, target.url, split, storage_options)
+        parts = {name: _without_places(query) for name, query in parts.items()}
         columns = _check_splits(parts)
         commit = _ready(target, private=private)
         there = _there(target, commit, list(parts), fmt, overwrite=overwrite)
@@ -254,6 +257,14 @@ def _ready(target: _Target, *, private: bool) -> str:
     found = REPOSITORY.fullmatch(hub.pinned(target.url))
     assert found is not None, "it was pinned"
     return str(found["revision"])
+
+
+def _without_places(query: Query) -> Query:
+    """Return documents without `source_ref`, which names files of this machine: lineage, and no content."""
+    opened = OpenDataset.of(query)
+    if opened.view != "interleaved" or _LINEAGE not in opened.schema.names:
+        return query
+    return query.replace(steps=(*query.steps, Drop((_LINEAGE,))))
 
 
 def _check_splits(parts: Mapping[str, Query]) -> list[str]:
