@@ -66,7 +66,7 @@ def test_a_folder_of_something_else_is_never_replaced(kind: str, tmp_path: Path)
 
 @pytest.mark.cases(14)
 @pytest.mark.parametrize("own", [True, False])
-@pytest.mark.parametrize("fmt", [fmt.name for fmt in all_formats() if fmt.loose is None and fmt.name != "warc"])
+@pytest.mark.parametrize("fmt", [fmt.name for fmt in all_formats() if fmt.loose is None and fmt.info.write_options])
 def test_what_lading_wrote_is_replaced_with_its_manifest_and_without(fmt: str, own: bool, tmp_path: Path) -> None:
     out = tmp_path / "out"
     view = "interleaved" if fmt == "media_archive" else "samples"

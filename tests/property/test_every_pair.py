@@ -60,7 +60,7 @@ _COLUMNS: dict[str, tuple[pa.Field, pa.Array]] = {
     "arrays of one shape": _tensor(),
     "Array, bytes": _column([bytes(8), b"12345678", b"\xff" * 8], pa.large_binary(), Array("float32", (2,))),
 }  # fmt: skip
-_READ_ONLY = {"files", "warc"}
+_READ_ONLY = {"files", "text", "warc"}
 _FORMATS = [name for name in format_names() if is_installed(name) and name not in _READ_ONLY]
 
 
