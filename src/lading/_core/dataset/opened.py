@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lading._core.arrow.predicates import Predicate
 from lading._core.content.field_paths import FieldPath, parse_field
 from lading._core.content.media_files import Opening
 from lading._core.content.nested import empty_batch, field_named
@@ -28,7 +29,7 @@ from lading._core.dataset.shards import iteration
 from lading._core.dataset.shards.iteration import Batching
 from lading._core.dataset.shards.sample_access import ordinals
 from lading._core.dataset.shards.shards import Shards
-from lading._core.dataset.source.pruning import shards_that_fit
+from lading._core.dataset.source.pruning import shards_that_fit, shards_that_pass
 from lading._core.dataset.source.source import Source
 from lading._core.dataset.steps.base import Step, no_such_column
 from lading._core.dataset.steps.cast_step import flat_fields
@@ -107,6 +108,11 @@ class OpenDataset(HoldsQuery):
     def with_media(self, media: Opening | None) -> OpenDataset:
         """Return the dataset with media that samples give in another way."""
         return OpenDataset(self._query, self.shards, media=media)
+
+    def passing(self, predicate: Predicate) -> OpenDataset:
+        """Return the dataset without some of the rows that fail a predicate; the caller drops the others."""
+        shards = shards_that_pass(self.fitting, self._query.steps, predicate)
+        return self if shards is self.fitting else OpenDataset(self._query, shards, media=self.media)
 
     def selected(self, columns: tuple[str, ...]) -> OpenDataset:
         """Return the dataset with these columns, or fields inside columns, alone."""

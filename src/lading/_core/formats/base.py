@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from lading._core.arrow.align import align_table
 from lading._core.arrow.byte_ranges import ByteRanges, ChunkedRanges
 from lading._core.arrow.column_slices import ColumnSlices
+from lading._core.arrow.predicates import Predicate
 from lading._core.arrow.references import FileEntry, concat
 from lading._core.features.image_lists import FIRST_DOCUMENTS, ImageLists, may_hold_lists
 from lading._core.formats.findings import Finding
@@ -221,6 +222,8 @@ class ShardFile:
         recent: takes the bytes of a remote file that a reader walks through, for the fetch of their references.
         row_filter: a condition that drops rows. A reader of a remote file may leave large values in the file, as
             references, and give nulls for values of rows that fail, except in the columns of the condition.
+        predicate: what rows must pass behind the reader. A reader may leave out rows that fail, as if the file lacked
+            them: those of a row group, by its statistics.
     """
 
     store: Store
@@ -244,6 +247,7 @@ class ShardFile:
     by_index: bool = False
     recent: RecentBytes | None = None
     row_filter: RowFilter | None = None
+    predicate: Predicate | None = None
 
     def pinned(self) -> tuple[ShardFile, FileInfo]:
         """Return the file with its size and version, and these. A request to the store, if they are unknown."""

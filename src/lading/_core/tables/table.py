@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lading._core.arrow.align import union_schema
 from lading._core.arrow.casts import cast
 from lading._core.arrow.json_columns import union_json_schemas
+from lading._core.arrow.predicates import Predicate
 from lading._core.arrow.references import FileEntry, files_of, is_ref
 from lading._core.arrow.views import child_fields, is_bytes, is_text, take_rows, with_child_fields
 from lading._core.content.conditions import as_where
@@ -64,10 +65,13 @@ class RowTest:
     Attributes:
         columns: the columns, or fields inside columns, that the function looks at.
         keeps: gives True for the rows to keep, of a batch of these columns; structs have the named fields alone.
+        expression: is true for the rows to keep, and perhaps for others: files and row groups in which it cannot be
+            true are not read. None reads all.
     """
 
     columns: tuple[str, ...]
     keeps: Callable[[pa.RecordBatch], NDArray[np.bool_]]
+    expression: pc.Expression | None = None
 
     @classmethod
     def of(cls, expression: pc.Expression, columns: Sequence[str]) -> RowTest:
@@ -77,7 +81,7 @@ class RowTest:
             expression: over the columns of the table.
             columns: those that it looks at, such as `json.lang`.
         """
-        return cls(tuple(columns), as_where(expression).mask)
+        return cls(tuple(columns), as_where(expression).mask, expression)
 
 
 _Way: TypeAlias = Literal["json", "json text", "text", "number", "media", "media list", "stored"]
@@ -302,7 +306,10 @@ class Table:
             fields[field.name] = _union(fields[field.name], field, whole) if field.name in fields else field
         first = [fields[field.name] for field in looked]
         schema, left = pa.schema(wanted), limit
-        for part, numbers in self._parts(list(fields), limit if test is None else None):
+        rows = self._rows
+        if test is not None and test.expression is not None:
+            rows = self._passing(Predicate(test.expression, pa.schema(looked)), list(fields))
+        for part, numbers in self._parts(rows, list(fields), limit if test is None else None):
             made = self._made(part, first, numbers)
             kept = np.arange(part.num_rows)
             if test is not None:
@@ -311,21 +318,31 @@ class Table:
             kept = kept if left is None else kept[:left]
             if not len(kept):
                 continue
-            rows = take_rows(part, kept)
-            if rows is not part:
+            chosen = take_rows(part, kept)
+            if chosen is not part:
                 made = {name: column.take(pa.array(kept)) for name, column in made.items()}
-            made |= self._made(rows, [field for field in wanted if field.name not in made], numbers[kept])
+            made |= self._made(chosen, [field for field in wanted if field.name not in made], numbers[kept])
             yield pa.record_batch([narrowed(made[field.name], field) for field in wanted], schema)
             left = None if left is None else left - len(kept)
             if left == 0:
                 return
 
-    def _parts(self, names: Sequence[str], limit: int | None) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64]]]:
-        """The rows with payload as references, in parts that grow; and their numbers behind the steps."""
-        rows, shards = self._rows, self._rows.shards
+    def _passing(self, predicate: Predicate, names: Sequence[str]) -> OpenDataset:
+        """The dataset without shards and parts of shards that no row passes; all of it if the others lack a column."""
+        rows = self._rows.passing(predicate)
+        return rows if {*names} <= {*rows.schema_with(names).names} else self._rows
+
+    def _parts(
+        self, rows: OpenDataset, names: Sequence[str], limit: int | None
+    ) -> Iterator[tuple[pa.RecordBatch, NDArray[np.int64]]]:
+        """The rows with payload as references, in parts that grow; and their numbers behind the steps.
+
+        Numbers are −1 where rows before may be left out.
+        """
+        shards = rows.shards
         if limit is not None and not shards.has_items:
             rows = rows.with_steps(Limit(limit))
-        has_key = KEY not in names and KEY in self._rows.first_schema.names
+        has_key = KEY not in names and KEY in rows.first_schema.names
         size, seen = _FIRST_ROWS, 0
         for batch in rows.batches(columns=[*names, KEY] if has_key else names, lazy=True, max_rows=_MOST_ROWS):
             whole = (
@@ -336,7 +353,8 @@ class Table:
             at = 0
             while at < whole.num_rows:
                 part = whole.slice(at, size)
-                yield part, np.arange(seen, seen + part.num_rows)
+                numbers = np.arange(seen, seen + part.num_rows)
+                yield part, (numbers if rows.shards.predicate is None else np.full(part.num_rows, -1))
                 at, seen, size = at + part.num_rows, seen + part.num_rows, min(2 * size, _MOST_ROWS)
 
     def _fetched(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[str]:
@@ -371,7 +389,7 @@ def _placed(error: LadingError, part: pa.RecordBatch, numbers: NDArray[np.int64]
     row, error.row = error.row, None
     if row is not None and KEY in part.schema.names:
         error = error.at(sample=part.column(KEY)[row].as_py())
-    elif row is not None:
+    elif row is not None and numbers[row] >= 0:
         error.row = int(numbers[row])
     return error.at(file=files[0] if len(files) == 1 else None)
 

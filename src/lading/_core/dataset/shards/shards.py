@@ -20,6 +20,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from lading._core.arrow.predicates import Predicate
 from lading._core.dataset.shards.bad_shards import BadShards
 from lading._core.dataset.shards.open_views import OpenViews
 from lading._core.dataset.shards.passes import Passes
@@ -132,6 +133,7 @@ class Shards:
         named_roots, stored_roots: folders that the caller, and the manifest, let references point into.
         limits: the most that files may ask for.
         fetcher: reads references.
+        predicate: see `ShardFile.predicate`.
         follower: finds the files that `source_ref` texts name.
         indexes: finds and holds the indexes of shards.
         identity: recognises a dataset that took the place of this one.
@@ -161,6 +163,7 @@ class Shards:
         self.format_options = dict(plan.format_options)
         self.read_options: Any = fmt.read_options(self.format_options)
         self.fmt, self.stores, self.fetcher, self.limits = fmt, stores, fetcher, fetcher.limits
+        self.predicate: Predicate | None = None
         self.stored_roots = plan.stored_roots
         stored = plan.stored_roots.named([real_place(root, stores) for root in plan.roots])
         self.follower = Follower(stores, self.roots, mmap=fetcher.mmap, limits=self.limits, stored=stored)
@@ -280,7 +283,9 @@ class Shards:
         known = self._source
         if known is None or known[0] != shard:
             with self.bad.advising():
-                known = self._source = (shard, replace(self._find(shard), recent=self.fetcher.recent))
+                known = self._source = (
+                    shard, replace(self._find(shard), recent=self.fetcher.recent, predicate=self.predicate)
+                )  # fmt: skip
         return known[1]
 
     def _find(self, shard: int) -> ShardFile:

@@ -111,7 +111,7 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         try:
             if file.entry:
                 return DeltaReader(source, read_footer(source), options, file)
-            return ParquetReader(source, read_footer(source), options, file.row_filter, file.span)
+            return ParquetReader(source, read_footer(source), options, file.row_filter, file.span, file.predicate)
         except LadingError:
             source.close()
             raise

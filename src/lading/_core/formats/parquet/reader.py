@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading._core.arrow.views import is_bytes, join, reorder, take_rows
+from lading._core.arrow.predicates import Predicate
+from lading._core.arrow.views import is_bytes, join, plain_type, reorder, take_rows
 from lading._core.features.huggingface import unwrapped, unwrapped_schema
 from lading._core.features.items import KEY, split_rows
 from lading._core.formats.base import DEFAULT_SCAN, RowFilter, Scan, ShardReader, Span, Units
@@ -59,6 +60,7 @@ class ParquetReader(ShardReader):
         options: what to read, and how.
         row_filter: a condition on rows of a remote file. `batches` may give nulls for values of rows that fail.
         span: the row groups to read; None for those of the options.
+        predicate: row groups without a row that passes are left out.
     """
 
     kept_bytes = KEPT_BYTES
@@ -70,6 +72,7 @@ class ParquetReader(ShardReader):
         options: ReadOptions,
         row_filter: RowFilter | None = None,
         span: Span | None = None,
+        predicate: Predicate | None = None,
     ) -> None:
         self._file, self._footer, self._filter = file, footer, options.filter
         self._indexes: OffsetIndexes | None = None
@@ -84,7 +87,7 @@ class ParquetReader(ShardReader):
                 media=options.media,
             )
         self._refused = {**unread_columns(natural), **_with_empty_groups(natural), **self._encrypted()}
-        self._groups = self._selected(options)
+        self._groups = self._selected(options, predicate)
         self._span = span
         if span is not None:
             ends = np.cumsum([self._rows_of(group) for group in self._groups])
@@ -209,17 +212,21 @@ class ParquetReader(ShardReader):
         """Close the file."""
         self._file.close()
 
-    def _selected(self, options: ReadOptions) -> list[int]:
+    def _selected(self, options: ReadOptions, predicate: Predicate | None) -> list[int]:
         """Return the requested row groups, without those that statistics exclude."""
         count = len(self._footer.num_rows)
         groups = list(range(count)) if options.row_groups is None else [int(group) for group in options.row_groups]
         for group in groups:
             if not 0 <= group < count:
                 raise UsageError("no such row group", file=self._file.path, expected=f"0 to {count - 1}", found=group)
-        if options.filter is None:
-            return groups
-        possible = possible_groups(self._file, self._footer, self._schema, self._leaves, options.filter)
-        return [group for group in groups if group in possible]
+        predicates = [] if predicate is None else [predicate]
+        if options.filter is not None:
+            plain = pa.schema([field.with_type(plain_type(field.type)) for field in self._schema])
+            predicates.append(Predicate(options.filter, plain))
+        for each in predicates:
+            possible = possible_groups(self._file, self._footer, self._schema, self._leaves, each)
+            groups = [group for group in groups if group in possible]
+        return groups
 
     def _with_wide_times(self) -> list[int]:
         """Return the columns that have 96-bit times, by number."""
