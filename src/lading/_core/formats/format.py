@@ -192,7 +192,9 @@ class Format(ABC, Generic[R, W]):
     def _read_only(self) -> UsageError:
         """Return the error that the format cannot be written."""
         if self.loose is not None:
-            return UsageError("loose files are no shards", advice="Write them with lading export, or ds.export.")
+            return UsageError(
+                "loose files are no shards", advice="Name another format with --to; lading export writes files."
+            )
         return UsageError(f"the format {self.name} is read-only", advice="Name another format with --to.")
 
     def matches(self, path: str, head: bytes) -> bool:
