@@ -262,7 +262,7 @@ def _ready(target: _Target, *, private: bool) -> str:
 def _without_places(query: Query) -> Query:
     """Return documents without `source_ref`, which names files of this machine: lineage, and no content."""
     opened = OpenDataset.of(query)
-    if opened.view != "interleaved" or _LINEAGE not in opened.schema.names:
+    if not opened.shards.has_items or _LINEAGE not in opened.schema.names:
         return query
     return query.replace(steps=(*query.steps, Drop((_LINEAGE,))))
 
