@@ -15,8 +15,7 @@ from lading._core.arguments import public, unknown_arguments
 from lading._core.dataset.opened import OpenDataset, opened
 from lading._core.dataset.query import Query
 from lading._core.dataset.source.rows import Spooled
-from lading._core.dataset.steps.document_step import AsDocuments
-from lading._core.dataset.steps.place_step import AtPlaces
+from lading._core.dataset.steps.answer_step import AsSamples
 from lading._core.features.items import RESERVED
 from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.engine.progress_bars import shown_progress
@@ -47,9 +46,9 @@ class _Answer(Dataset):
     _told: OpenDataset
 
     @classmethod
-    def of(cls, told: Query, places: AtPlaces, documents: AsDocuments) -> _Answer:
+    def of(cls, told: Query, as_samples: AsSamples) -> _Answer:
         """Return the samples of rows that a query gave, with payload in place of its places, and JSON as it was."""
-        steps = tuple(step for step in (places, documents) if step.columns)
+        steps = (as_samples,) if as_samples.named(()) else ()
         found = cls(OpenDataset.of(told.replace(steps=steps)))
         found._told = OpenDataset.of(told)
         return found
@@ -156,8 +155,8 @@ def query_dataset(
         _refuse_documents_without_bytes(result.schema, places)
         rows = Spooled.of(_NAME, f"{_NAME}.arrow", lambda path: _write(path, result), format="arrow")
         stores = Stores.joined(each.query.read.stores for each in sources.values())
-        at_places, documents = AtPlaces(places, result.files()), AsDocuments(result.documents())
-    return _Answer.of(Query(rows, ReadOptions(stores=stores)), at_places, documents)
+        as_samples = AsSamples(places, result.files(), result.documents())
+    return _Answer.of(Query(rows, ReadOptions(stores=stores)), as_samples)
 
 
 def _refuse_documents_without_bytes(schema: pa.Schema, places: Sequence[pa.Field]) -> None:
