@@ -15,11 +15,13 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from itertools import count
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from serving import AnsweringHandler, serving
 
 TOKEN = "hf_owner"
 LARGE = (".parquet", ".tar", ".arrow", ".zstd", ".mds", ".jpg")
@@ -101,7 +103,7 @@ class HubServer(ThreadingHTTPServer):
         return sum(part in f"{method} {path}" for method, path in self.asked)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(AnsweringHandler):
     protocol_version = "HTTP/1.1"
     server: HubServer
     disable_nagle_algorithm = True
@@ -332,18 +334,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _missing(self, code: str, status: int = 404) -> None:
         self._answer(status, {"X-Error-Code": code, "X-Error-Message": code}, b"{}")
 
-    def _answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self.send_response_only(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-        self.wfile.flush()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - name of http.server
-        """Nothing is logged."""
-
 
 def _cut(repo: Repo, rest: str) -> tuple[str, str]:
     """Return revision and path of `REVISION/path`: a revision such as `refs/pr/1` has slashes."""
@@ -384,11 +374,5 @@ def _entry(path: str, files: Files) -> dict[str, Any]:
 @contextmanager
 def hub_server() -> Iterator[HubServer]:
     """A running server."""
-    with HubServer() as server:
-        thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(HubServer()) as server:
+        yield server

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 from PIL import Image
+
+from serving import serving
 
 __all__ = ["OddServer", "odd_server", "picture"]
 
@@ -117,11 +118,5 @@ _ANSWERS: dict[str, Callable[[OddHandler], None]] = {
 @contextmanager
 def odd_server(answers: Mapping[str, Callable[[OddHandler], None]] | None = None) -> Iterator[OddServer]:
     """A running server (`OddServer`), with further answers by path."""
-    with OddServer(answers or {}) as server:
-        thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(OddServer(answers or {})) as server:
+        yield server

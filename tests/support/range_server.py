@@ -6,9 +6,10 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import ThreadingHTTPServer
 from urllib.parse import unquote
+
+from serving import AnsweringHandler, serving
 
 
 class RangeServer(ThreadingHTTPServer):
@@ -30,13 +31,13 @@ class RangeServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(AnsweringHandler):
     protocol_version = "HTTP/1.1"
     server: RangeServer
     disable_nagle_algorithm = True
     wbufsize = -1
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - name of http.server
         self.server.asked.append((self.command, self.path))
         body = self.server.files.get(unquote(self.path))
         if body is None:
@@ -59,27 +60,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET  # noqa: N815 - names of http.server
 
-    def _answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        self.send_response_only(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-        self.wfile.flush()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - name of http.server
-        """Nothing is logged."""
-
 
 @contextmanager
 def range_server(files: Mapping[str, bytes], *, ranges: bool = True) -> Iterator[RangeServer]:
     """A running server (`RangeServer`)."""
-    with RangeServer(files, ranges=ranges) as server:
-        thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(RangeServer(files, ranges=ranges)) as server:
+        yield server
