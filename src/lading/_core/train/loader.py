@@ -302,12 +302,12 @@ class Loader:
 
         Example: `for batch in tqdm(loader, initial=loader.batches_done): ...`
         """
-        return self._share.num_batches() - self._share.num_batches(self._position)
+        share = self.share_of(self.epoch)
+        return share.num_batches() - share.num_batches(self._position)
 
-    @property
-    def share(self) -> Share:
+    def share_of(self, epoch: int) -> Share:
         """What this rank reads of an epoch."""
-        return self._share
+        return replace(self._share, num_samples=self._feed.order(epoch).num_samples)
 
     @property
     def separate_columns(self) -> Sequence[str]:
@@ -352,9 +352,10 @@ class Loader:
 
         Raises TypeError for a mixture that never stops.
         """
-        if self._share.num_samples == ENDLESS:
+        share = self.share_of(self.epoch)
+        if share.num_samples == ENDLESS:
             raise TypeError("a mixture with stop='never' has no length")
-        return self._share.num_batches()
+        return share.num_batches()
 
     def __iter__(self) -> Iterator[Any]:
         self.refuse_other_ranks()
@@ -366,7 +367,8 @@ class Loader:
 
     def _epoch(self, loop: Generator[Any], position: int, process: int) -> Iterator[Any]:
         """The batches of a loop from a position on, while no other loop has begun."""
-        epoch, left = self.epoch, self._share.num_batches(position)
+        epoch, share = self.epoch, self.share_of(self.epoch)
+        left = share.num_batches(position)
         try:
             while True:
                 if self._loop is loop and os.getpid() == process:
@@ -378,7 +380,7 @@ class Loader:
                 if not left:
                     break
                 left -= 1
-                self._position = position = self._share.after(position)
+                self._position = position = share.after(position)
                 self._resumed = False
                 yield batch
                 del batch
@@ -392,15 +394,15 @@ class Loader:
             with suppress(ValueError):  # it is being advanced at this moment, by another thread
                 loop.close()
 
-    def _samples_after(self, position: int) -> int:
+    def _samples_after(self, epoch: int, position: int) -> int:
         """Samples of this rank behind a position of an epoch, but for a batch's worth."""
-        share = self._share
+        share = self.share_of(epoch)
         return min(share.num_batches(position) * share.batch_size, share.num_samples - position)
 
     def _batches_from(self, position: int) -> Generator[Any]:
         if self._processes is None:
             return self.batches(self.epoch, position)
-        self._ledger.begin(self._samples_after(position))
+        self._ledger.begin(self._samples_after(self.epoch, position))
         return self._processes.batches(self, self.epoch, position)
 
     def set_epoch(self, epoch: int) -> None:
@@ -431,12 +433,12 @@ class Loader:
         feed = self._feed
         if isinstance(state, Mapping) and "shuffle" in state:
             feed = feed.resumed(state["shuffle"])
-        _refuse_other_state(state, feed, self._share.num_samples)
+        _refuse_other_state(state, feed)
         self._end_loop()
         if feed is not self._feed:
             self._feed = feed
             self._processes = Processes(self._reading.workers) if self._reading.workers else None
-        position = min(state["position"] + more, self._share.num_samples)
+        position = min(state["position"] + more, feed.order(state["epoch"]).num_samples)
         (self.epoch, self._position), self._resumed = self._begin(state["epoch"], position), True
 
     def to_torch(self) -> TorchBatches:
@@ -466,14 +468,14 @@ class Loader:
 
     def batches(self, epoch: int, position: int, every: int = 1) -> Generator[Any]:
         """The batches of an epoch from a position on, or one of so many where other processes make those between."""
-        self._ledger.begin(self._samples_after(position) // every)
+        self._ledger.begin(self._samples_after(epoch, position) // every)
         return self.reader(epoch, every).batches(position)
 
     def reader(
         self, epoch: int, every: int = 1, note: Callable[[Sequence[SkippedSample], int], None] | None = None
     ) -> EpochReader:
         """What reads the batches of an epoch, or one of so many; `note` takes samples that are left out."""
-        share, reading = replace(self._share, every=every), self._reading.shared_by(every)
+        share, reading = replace(self.share_of(epoch), every=every), self._reading.shared_by(every)
         return EpochReader(self._feed, share, self._feed.order(epoch), self._maker, reading, note or self.note, epoch)
 
     @property
@@ -486,9 +488,9 @@ class Loader:
         """What the user gave that other processes need: the data and the functions, by the names of arguments."""
         return {"source": self.datasets, **{each.name: getattr(self._recipe, each.name) for each in fields(Recipe)}}
 
-    def position_after(self, position: int, batches: int = 1) -> int:
-        """The position behind so many batches of every rank."""
-        return self._share.after(position, batches)
+    def position_after(self, epoch: int, position: int, batches: int = 1) -> int:
+        """The position behind so many batches of every rank in an epoch."""
+        return self.share_of(epoch).after(position, batches)
 
     def state_at(self, epoch: int, position: int) -> dict[str, Any]:
         """The state of a loader that goes on at a position of an epoch."""
@@ -496,7 +498,7 @@ class Loader:
 
     def refuse_other_state(self, state: Mapping[str, Any]) -> None:
         """Raise UsageError if a state is none, or one of other data or of another order."""
-        _refuse_other_state(state, self._feed, self._share.num_samples)
+        _refuse_other_state(state, self._feed)
 
     def refuse_other_ranks(self) -> None:
         """Raise UsageError if the program has set up `torch.distributed` since: ranks would read the same samples."""
@@ -510,7 +512,8 @@ class Loader:
 
     def _begin(self, epoch: int, position: int) -> tuple[int, int]:
         """An epoch and a position; of the next epoch where this one has no batch left."""
-        return (epoch + 1, 0) if position and not self._share.num_batches(position) else (epoch, position)
+        ends = position and not self.share_of(epoch).num_batches(position)
+        return (epoch + 1, 0) if ends else (epoch, position)
 
     def __getitem__(self, index: object) -> NoReturn:
         """Raise UsageError: `DataLoader(loader)` asks for samples by number."""
@@ -521,7 +524,7 @@ class Loader:
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        share, settings = self._share, self._feed.settings
+        share, settings = self.share_of(self.epoch), self._feed.settings
         endless = share.num_samples == ENDLESS
         batches, count = ("", settings["num_samples"]) if endless else (f"{len(self):,} ", share.num_samples)
         of_each = (None if endless else self._feed.seen(count)) or {}
@@ -545,11 +548,11 @@ def _state_of(feed: Feed, epoch: int, position: int) -> dict[str, Any]:
     return {**place, **feed.settings, **({} if seen is None else {"seen": seen})}
 
 
-def _refuse_other_state(state: Mapping[str, Any], feed: Feed, num_samples: int) -> None:
+def _refuse_other_state(state: Mapping[str, Any], feed: Feed) -> None:
     """Raise UsageError if a state is none, or one of other data or of another order."""
     if isinstance(state, Mapping) and state.get("fingerprint") == feed.old_fingerprint:
         state = {**state, "fingerprint": feed.settings["fingerprint"]}
-    refuse_other_state(state, _state_of(feed, 0, 0), num_samples)
+    refuse_other_state(state, _state_of(feed, 0, 0), lambda epoch: feed.order(epoch).num_samples)
     seen = feed.seen(state["position"])
     if seen is not None and seen != state["seen"]:
         raise UsageError("the weights before the position of the state differ", expected=str(seen),

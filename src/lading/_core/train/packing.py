@@ -194,7 +194,7 @@ class Packer:
     """
 
     def __init__(self, loader: Loader, settings: _Settings, texts: _Texts, pad: int, batch_size: int) -> None:
-        self._share, self._settings, self._texts = loader.share, settings, texts
+        self._share, self._settings, self._texts = loader.share_of(loader.epoch), settings, texts
         self._refuse_other_ranks = loader.refuse_other_ranks
         columns = texts.columns_among(loader.separate_columns)
         self._keeps_later = bool(columns and texts.keep) and self._share.world_size > 1

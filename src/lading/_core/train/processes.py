@@ -154,20 +154,20 @@ class Processes:
         Raises:
             LadingError: as without workers; StoreError if a worker has died, or answers nothing in time.
         """
-        num_batches = loader.share.num_batches(position)
+        num_batches = loader.share_of(epoch).num_batches(position)
         group, self._idle = self._idle, None
         if group is None or group.process != os.getpid():
             group = _Group(self.count, loader)
         whole = False
         try:
             for number, worker in enumerate(group.workers):
-                worker.send(Epoch(epoch, loader.position_after(position, number), self.count, _AHEAD))
+                worker.send(Epoch(epoch, loader.position_after(epoch, position, number), self.count, _AHEAD))
             for i in range(num_batches):
                 worker = group.workers[i % self.count]
                 try:
                     made = worker.receive(f"batch {i} of the loop, which begins with this sample", loader.timeout_s)
                 except _WorkerError as lost:
-                    raise loader.reader(epoch).placed(lost.error, loader.position_after(position, i)) from None
+                    raise loader.reader(epoch).placed(lost.error, loader.position_after(epoch, position, i)) from None
                 if i + _AHEAD * self.count < num_batches:
                     worker.send(More())
                 loader.note(made.skipped, made.given)

@@ -7,7 +7,7 @@ samples, and are refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from lading.errors import UsageError
@@ -24,13 +24,13 @@ _NAMES: Final = {
 }
 
 
-def refuse_other_state(state: Mapping[str, Any], mine: Mapping[str, Any], num_positions: int) -> None:
+def refuse_other_state(state: Mapping[str, Any], mine: Mapping[str, Any], num_positions: Callable[[int], int]) -> None:
     """Raise UsageError if a state is none, or one of other data or of another order, naming what differs.
 
     Args:
         state: as `Loader.state_dict` made it.
         mine: the state of the loader that is to go on.
-        num_positions: positions of its epoch.
+        num_positions: gives the number of positions of an epoch.
     """
     missing = [name for name in mine if name not in state] if isinstance(state, Mapping) else [*mine]
     if missing:
@@ -45,9 +45,9 @@ def refuse_other_state(state: Mapping[str, Any], mine: Mapping[str, Any], num_po
                 f"the state belongs to another order of samples: the {words} differs", expected=repr(mine[name]),
                 found=repr(state[name]), advice="Open the same data, with the same steps, seed and shuffle.",
             )  # fmt: skip
-    for name, most in (("epoch", None), ("position", num_positions)):
+    for name in ("epoch", "position"):
         value = state[name]
-        if type(value) is not int or value < 0 or (most is not None and value > most):
+        if type(value) is not int or value < 0 or (name == "position" and value > num_positions(state["epoch"])):
             raise UsageError(f"the {name} of the state is no such number", found=repr(value))
 
 

@@ -54,7 +54,7 @@ class TorchBatches(IterableDataset[Any]):
         Example: `torch.save(dataset.state_after(step), path)`
         """
         epoch, position = self._loops.last()
-        return self._loader.state_at(epoch, self._loader.position_after(position, batches))
+        return self._loader.state_at(epoch, self._loader.position_after(epoch, position, batches))
 
 
 def loop_of_worker() -> tuple[int, int, int]:
@@ -71,19 +71,19 @@ class _Turn(Iterator[Any]):
     def __init__(self, loader: Loader, loops: Loops, worker: int, workers: int, mark: int) -> None:
         self._loader, self._loops, self._worker, self._workers = loader, loops, worker, workers
         self._epoch, position = loops.begin(worker, mark)
-        self._position = loader.position_after(position, worker)
+        self._position = loader.position_after(self._epoch, position, worker)
         self._batches: Iterator[Any] | None = None
 
     def __next__(self) -> Any:
         if self._batches is None:
             self._batches = self._loader.batches(self._epoch, self._position, self._workers)
         batch = next(self._batches)
-        self._position = self._loader.position_after(self._position, self._workers)
+        self._position = self._loader.position_after(self._epoch, self._position, self._workers)
         return batch
 
     def state_dict(self) -> dict[str, Any]:
         """The state of a loader whose next batch is the next one of this worker."""
-        step = self._loader.position_after(0)
+        step = self._loader.position_after(self._epoch, 0)
         return {**self._loader.state_at(self._epoch, self._position), "step_samples": step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
