@@ -2,9 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from lading._core.train.decode import (
-    frames,
-)
 from lading._core.train.feed import (
     Mixture,
 )
@@ -23,6 +20,9 @@ from lading._core.train.plan import (
 )
 from lading._core.train.skipped import (
     SkippedSample,
+)
+from lading._core.train.videos import (
+    frames,
 )
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
-"""Pixels, sound, arrays and frames, next to what peers decode."""
+"""Pixels and arrays, next to what peers decode; damaged media."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import struct
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,12 @@ import pytest
 from PIL import Image as Pillow
 from PIL import ImageOps
 
-from lading._core.train.decode import as_pixels, as_sound, as_tensors, decoder_of, frames
-from lading.errors import DataError, FunctionError, MissingExtra, UsageError
-from lading.features import Audio, Image
+from lading._core.train.decode import as_pixels, as_tensors, decoder_of
+from lading._core.train.sounds import as_sound
+from lading._core.train.videos import frames
+from lading.errors import DataError, FunctionError, MissingExtra
+from lading.features import Image
+from sound_and_video import sound_file, video_file
 
 _RNG = np.random.default_rng(1)
 _PIXELS = np.asarray(Pillow.fromarray(_RNG.integers(0, 256, (6, 8, 3), np.uint8)).resize((80, 60), 2))
@@ -120,54 +123,13 @@ def test_damaged_exif_data_leave_the_image_as_it_is() -> None:
         assert as_pixels(data, "numpy").shape == _PIXELS.shape
 
 
-def test_sound_is_that_of_soundfile() -> None:
-    soundfile = pytest.importorskip("soundfile")
-    for channels in (1, 2):
-        sound = _RNG.uniform(-1, 1, (800, channels)).astype(np.float32)
-        data = io.BytesIO()
-        soundfile.write(data, sound, 16000, "PCM_16", format="FLAC")
-        expected, rate = soundfile.read(io.BytesIO(data.getvalue()), dtype="float32", always_2d=True)
-        function = decoder_of("flac", Audio(), "numpy", None)
-        found = function(data.getvalue())
-        assert (found["array"].dtype, found["sample_rate"]) == (np.float32, rate)
-        assert np.array_equal(found["array"], expected)
-        pytest.importorskip("torch")
-        tensor = as_sound(data.getvalue(), "torch")["array"]
-        assert np.array_equal(tensor.numpy(), expected.T)
-    with pytest.raises(DataError, match="the audio cannot be decoded"):
-        as_sound(b"no sound", "numpy")
-    with pytest.raises(UsageError, match="no image of Pillow"):
-        decoder_of("flac", Audio(), "pil", None)
-
-
-@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
-def test_sound_that_is_cut_is_an_error(kind: str) -> None:
-    soundfile = pytest.importorskip("soundfile")
-    data = io.BytesIO()
-    soundfile.write(data, _RNG.uniform(-1, 1, (8000, 2)), 16000, "PCM_16", format=kind)
-    for end in (-1, len(data.getvalue()) // 2):
-        with pytest.raises(DataError, match=r"the audio (file is cut|cannot be decoded)"):
-            as_sound(data.getvalue()[:end], "numpy")
-
-
-def test_a_header_that_claims_more_sound_takes_no_memory() -> None:
-    soundfile = pytest.importorskip("soundfile")
-    data = io.BytesIO()
-    soundfile.write(data, np.zeros((8000, 1)), 16000, "PCM_16", format="FLAC")
-    claimed = bytearray(data.getvalue())
-    claimed[21] |= 0x0F  # the upper bits of the number of frames (RFC 9639, 8.2)
-    with pytest.raises(DataError, match=r"the audio (file is cut|cannot be decoded)"):
-        as_sound(bytes(claimed), "numpy")
-
-
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP", "PPM", "WAV", "FLAC", "OGG", "mp4"])
 def test_damaged_files_give_values_or_our_errors(kind: str) -> None:
     if kind == "mp4":
-        data, function = _video(12), frames(count=3)
+        data, function = video_file(12), frames(count=3)
     elif kind in ("WAV", "FLAC", "OGG"):
-        soundfile, stored = pytest.importorskip("soundfile"), io.BytesIO()
-        soundfile.write(stored, _RNG.uniform(-1, 1, (2000, 2)), 16000, format=kind)
-        data, function = stored.getvalue(), lambda file: as_sound(file, "numpy")
+        data = sound_file(_RNG.uniform(-1, 1, (2000, 2)), kind=kind)
+        function = partial(as_sound, torch=False)
     else:
         data, function = _file(Pillow.fromarray(_PIXELS), kind), lambda file: as_pixels(file, "numpy", (9, 9))
     sound = 0
@@ -203,95 +165,6 @@ def test_an_error_of_a_function_is_one_of_lading() -> None:
 
 def _missing(_: bytes) -> None:
     raise MissingExtra("a package")
-
-
-def _video(count: int, kind: str = "mp4", codec: str = "mpeg4", gop: int = 7) -> bytes:
-    av = pytest.importorskip("av")
-    data = io.BytesIO()
-    with av.open(data, "w", format=kind) as container:
-        stream = container.add_stream(codec, rate=10, options={"g": str(gop), "bf": "2" if codec == "mpeg4" else "0"})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for i in range(count):
-            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 40 + 4 * i, np.uint8), format="rgb24")
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    return data.getvalue()
-
-
-@pytest.mark.parametrize("kind, codec", [("mp4", "mpeg4"), ("matroska", "mpeg4"), ("avi", "mpeg4"), ("mpegts", "mpeg4"),
-                                         ("webm", "libvpx")])  # fmt: skip
-@pytest.mark.parametrize(
-    "options", [{"count": 1}, {"count": 3}, {"count": 8}, {"count": 40}, {"every": 1}, {"every": 9}]
-)
-def test_frames_are_those_of_a_decoder_from_the_first_on(kind: str, codec: str, options: dict[str, int]) -> None:
-    av = pytest.importorskip("av")
-    data = _video(30, kind, codec)
-    with av.open(io.BytesIO(data)) as container:
-        whole = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
-    assert len(whole) == 30
-    numbers = range(0, 30, options["every"]) if "every" in options else np.linspace(0, 29, options["count"]).round()
-    found = frames(**options)(data)
-    assert found.dtype == np.uint8
-    assert np.array_equal(found, [whole[int(i)] for i in numbers])
-
-
-def test_frames_of_a_size_and_a_short_video() -> None:
-    found = frames(count=4, image_size=(12, 16))(_video(2))
-    assert found.shape == (4, 12, 16, 3)
-    assert (found[0] == found[1]).all()
-    assert (found[2] == found[3]).all()
-
-
-def test_frames_stand_upright() -> None:
-    """The matrix of a track turns its frames clockwise (ISO 14496-12, 8.3.2)."""
-    av = pytest.importorskip("av")
-    data = io.BytesIO()
-    half = np.zeros((48, 64, 3), np.uint8)
-    half[:24] = 255  # the upper half is white
-    with av.open(data, "w", format="mp4") as container:
-        stream = container.add_stream("mpeg4", rate=10)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        container.mux(stream.encode(av.VideoFrame.from_ndarray(half, format="rgb24")))
-        container.mux(stream.encode())
-    one, whole = 1 << 16, 1 << 30
-    stored, turned = (
-        struct.pack(">9i", *matrix)
-        for matrix in ((one, 0, 0, 0, one, 0, 0, 0, whole), (0, one, 0, -one, 0, 0, 0, 0, whole))
-    )
-    track = data.getvalue().index(b"tkhd")
-    at = data.getvalue().index(stored, track)
-    file = data.getvalue()[:at] + turned + data.getvalue()[at + len(stored) :]
-    for size, shape in ((None, (64, 48)), ((40, 20), (40, 20))):
-        [found] = frames(count=1, image_size=size)(file)
-        assert found.shape == (*shape, 3)
-        middle = shape[1] // 2
-        assert found[:, middle + 4 :].mean() > 200
-        assert found[:, : middle - 4].mean() < 50
-
-
-def test_frames_of_what_is_no_video() -> None:
-    pytest.importorskip("av")
-    for data in (b"", b"no video", _video(30)[:400]):
-        with pytest.raises(DataError, match="video"):
-            frames(count=2)(data)
-    sound = io.BytesIO()
-    soundfile = pytest.importorskip("soundfile")
-    soundfile.write(sound, np.zeros(800), 8000, format="WAV")
-    with pytest.raises(DataError, match="the file has no video"):
-        frames(count=2)(sound.getvalue())
-
-
-@pytest.mark.parametrize("options", [{}, {"count": 0}, {"every": 0}, {"count": 2, "every": 2}])
-def test_wrong_numbers_of_frames_are_refused(options: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match="count or every"):
-        frames(**options)
-
-
-@pytest.mark.parametrize("options", [{"count": 2.5}, {"every": "8"}, {"count": 2, "image_size": 0},
-                                     {"count": 2, "image_size": (2,)}])  # fmt: skip
-def test_wrong_values_of_frames_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="a number of at least 1"):
-        frames(**options)
 
 
 def test_exif_transpose_of_pillow_agrees_on_all_turns() -> None:

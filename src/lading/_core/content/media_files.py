@@ -178,7 +178,7 @@ def _sound(read: Callable[[Any], Any]) -> Any:
 
 
 class VideoFile(_MediaFile):
-    """The bytes of a video file; `_core.train.decode.frames` decodes frames, or a decoder of your choice.
+    """The bytes of a video file; `_core.train.videos.frames` decodes frames, or a decoder of your choice.
 
     Example: `ds[0]["mp4"].duration_s`
     """

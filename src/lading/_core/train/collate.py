@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lading._core.train.decode import torch_here
+from lading._core.train.tensors import torch_here
 
 __all__ = [
     "PYTHON_TYPES",
