@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lading._core.arrow import json_text
 from lading._core.arrow.casts import cast, registered, unregistered_type
 from lading._core.arrow.views import LIST_TYPES, is_text
+from lading._core.features.json_inside import with_texts_inside
 from lading._core.features.types import Json, feature_of, with_feature
 from lading.errors import SchemaMismatch
 
@@ -109,7 +110,7 @@ def build_column(target: pa.Field, values: list[Any], path: str) -> pa.Array:
         if feature_of(target).is_json:
             return pa.array([None if v is None else json_text.dumps(v) for v in values], target.type)
         # pyarrow cannot make lists of values of a registered extension type.
-        column = pa.array(values, unregistered_type(target.type))
+        column = pa.array(with_texts_inside(values, target), unregistered_type(target.type))
         _refuse_others(values, column)
         return registered(column, target.type)
     except _REFUSALS as error:

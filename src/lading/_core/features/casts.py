@@ -19,6 +19,7 @@ from lading._core.arrow.json_columns import is_nested_json
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.text_checks import is_utf8
 from lading._core.arrow.views import is_bytes, is_text, join, slices
+from lading._core.features.json_inside import documents_of
 from lading._core.features.types import feature_of
 from lading.errors import SchemaMismatch, Unrepresentable
 
@@ -90,7 +91,7 @@ def _plain_values(column: Any, before: pa.Field, field: pa.Field) -> Any:
 
 def json_texts(column: Any) -> pa.Array:
     """Return the JSON texts of values: lists, structs, whatever JSON has."""
-    return pa.array([None if value is None else json_text.dumps(value) for value in column.to_pylist()], _TEXT)
+    return pa.array([None if value is None else json_text.dumps(value) for value in documents_of(column)], _TEXT)
 
 
 def _plain_text(text: str | None) -> str | None:

@@ -16,10 +16,11 @@ from lading._core.arrow import json_text
 from lading._core.arrow.json_columns import build_column
 from lading._core.arrow.views import LIST_TYPES, is_bytes, is_text
 from lading._core.content.nested import plain
-from lading._core.features.types import Json, feature_of, with_feature
+from lading._core.features.json_inside import holds_json_text, with_texts_inside
+from lading._core.features.types import Json, with_feature
 from lading.errors import DataError, LadingError, SchemaMismatch
 
-__all__ = ["holds_json_text", "json_documents", "json_field", "json_texts", "json_values", "narrowed"]
+__all__ = ["json_documents", "json_field", "json_texts", "json_values", "narrowed"]
 
 _MOST_NAMES = 512
 _EXACT = 1 << 53
@@ -150,15 +151,6 @@ def _inside(column: pa.Array) -> Iterator[pa.Array]:
     yield from column.flatten() if pa.types.is_struct(column.type) else [column.flatten()]
 
 
-def holds_json_text(field: pa.Field) -> bool:
-    """Return whether values of a field, or values inside them, are JSON text."""
-    if feature_of(field).is_json:
-        return True
-    if pa.types.is_struct(field.type):
-        return any(map(holds_json_text, field.type))
-    return isinstance(field.type, LIST_TYPES) and holds_json_text(field.type.value_field)
-
-
 def narrowed(column: pa.Array, field: pa.Field) -> pa.Array:
     """Return a column of structs with the fields of a type alone."""
     if column.type == field.type or not pa.types.is_struct(field.type):
@@ -172,7 +164,7 @@ def _slow(texts: pa.Array, field: pa.Field, whole: pa.Field) -> pa.Array:
     """Return the values through Python's, one by one."""
     documents = json_documents(texts)
     documents = [_pruned(each, field, whole) for each in documents]
-    ready = [_texts_inside(each, field) for each in documents]
+    ready = with_texts_inside(documents, field)
     plain = _without_json(field)
     try:
         return _in_type(build_column(plain, ready, ""), field)
@@ -222,20 +214,6 @@ def _pruned(value: Any, field: pa.Field, whole: pa.Field) -> Any:
         return value
     fields = [(child, whole.type.field(child.name)) for child in field.type]
     return {child.name: _pruned(value[child.name], child, of) for child, of in fields if child.name in value}
-
-
-def _texts_inside(value: Any, field: pa.Field) -> Any:
-    """Return a value with JSON texts where its type has those."""
-    if value is None:
-        return None
-    if feature_of(field).is_json:
-        return json_text.dumps(value)
-    if type(value) is dict and pa.types.is_struct(field.type) and holds_json_text(field):
-        known = {child.name: child for child in field.type}
-        return {name: _texts_inside(each, known[name]) if name in known else each for name, each in value.items()}
-    if type(value) is list and isinstance(field.type, LIST_TYPES) and holds_json_text(field):
-        return [_texts_inside(each, field.type.value_field) for each in value]
-    return value
 
 
 def _without_json(field: pa.Field) -> pa.Field:

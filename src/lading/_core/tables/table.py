@@ -30,11 +30,11 @@ from lading._core.dataset.steps.sequence import has_map
 from lading._core.dataset.values.field_values import field_values
 from lading._core.features.casts import text_of_bytes
 from lading._core.features.items import KEY, lineage_of, without_source
+from lading._core.features.json_inside import holds_json_text
 from lading._core.features.natural import has_items, is_media, known_feature
 from lading._core.formats.base import ShardReader
 from lading._core.storage.fetch import Fetcher
 from lading._core.tables.json_types import (
-    holds_json_text,
     json_documents,
     json_field,
     json_texts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,8 @@ from lading._core.arrow.views import present
 from lading._core.content.nested import plain
 from lading._core.dataset.steps.base import Applied, AppliedEach, Step, StepContext
 from lading._core.dataset.transform.traced_batch import TracedBatch
-from lading._core.features.types import Json, feature_of, with_feature
+from lading._core.features.json_inside import documents_of
+from lading._core.features.types import Json, with_feature
 from lading.errors import BadReference, errors_at
 
 __all__ = ["AsSamples"]
@@ -105,17 +106,7 @@ def _as_documents(columns: Sequence[pa.Field], batch: pa.RecordBatch) -> pa.Reco
         place = batch.schema.get_field_index(field.name)
         if place >= 0:
             with errors_at(column=field.name):
-                values = [_document(value, field) for value in batch.column(place).to_pylist()]
+                values = documents_of(batch.column(place), field.type)
             texts = [None if value is None else json_text.dumps(value) for value in values]
             batch = batch.set_column(place, _json_field(field), pa.array(texts, pa.large_string()))
     return batch
-
-
-def _document(value: Any, field: pa.Field) -> Any:
-    if value is None:
-        return None
-    if feature_of(field).is_json:
-        return json_text.loads(value)
-    if pa.types.is_struct(field.type):
-        return {child.name: _document(value[child.name], child) for child in field.type}
-    return [_document(each, field.type.value_field) for each in value] if isinstance(value, list) else value

@@ -16,6 +16,7 @@ from lading._core.arrow.json_columns import is_nested_json
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import is_bytes, is_text, join, total_bytes
 from lading._core.features.items import ITEMS_ADVICE, is_interleaved_schema
+from lading._core.features.json_inside import documents_of
 from lading._core.features.natural import has_items
 from lading._core.features.types import feature_of
 from lading._core.formats.base import ShardFacts, ShardWriter
@@ -182,7 +183,7 @@ def _float_texts(column: pa.Array) -> pa.LargeStringArray:
 
 
 def _nested_texts(column: pa.Array) -> pa.LargeStringArray:
-    return pa.array(map(json_text.dumps, column.to_pylist()), pa.large_string())
+    return pa.array(map(json_text.dumps, documents_of(column)), pa.large_string())
 
 
 def _json_texts(column: pa.Array) -> pa.LargeStringArray:

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lading._core.arrow import json_text
 from lading._core.arrow.batches import with_columns
 from lading._core.arrow.byte_ranges import ByteRanges, ChunkedRanges, in_memory
 from lading._core.arrow.casts import decoded
 from lading._core.arrow.json_columns import is_nested_json
 from lading._core.arrow.views import byte_lengths, is_bytes, is_list_of_bytes, is_text, join, places, present
+from lading._core.features.casts import json_texts
 from lading._core.features.huggingface import media_advice
 from lading._core.features.mds_arrays import array_encoding, is_npy
 from lading._core.features.mds_values import is_encoding, parse_array
@@ -359,8 +359,7 @@ def _json_texts(column: pa.Array) -> pa.Array:
     """Return the values as JSON; null where they are null."""
     if pa.types.is_boolean(column.type):
         return column.cast(pa.large_string())
-    texts = [None if value is None else json_text.dumps(value) for value in column.to_pylist()]
-    return pa.array(texts, pa.large_string())
+    return json_texts(column)
 
 
 def _in_memory(column: MDSColumn, given: pa.Array) -> pa.Array:

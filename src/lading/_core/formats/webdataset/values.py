@@ -49,6 +49,7 @@ from lading._core.arrow.views import (
 )
 from lading._core.features.casts import json_texts
 from lading._core.features.huggingface import media_advice
+from lading._core.features.json_inside import with_texts_inside
 from lading._core.features.natural import EXTENSION_KEY, is_number, without_extension
 from lading._core.features.stored_values import is_payload, npy_head, npy_header, restored_type
 from lading._core.features.types import FEATURE_KEY, Array, decode, feature_of, tag_by_extension
@@ -238,12 +239,12 @@ def _tensor_head(kind: pa.FixedShapeTensorType) -> tuple[bytes, np.dtype[Any], i
 
 _ENCODERS: tuple[tuple[Callable[[pa.DataType], bool], Encoder], ...] = (
     (lambda kind: is_text(kind) or is_bytes(kind), lambda column: column),
+    (is_nested_json, json_texts),
     (pa.types.is_null, lambda column: pa.nulls(len(column), _BYTES)),
     (pa.types.is_floating, _float_texts),
     (lambda kind: pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind), _texts),
     (lambda kind: pa.types.is_temporal(kind) and not pa.types.is_interval(kind), _time_texts),
     (pa.types.is_fixed_size_binary, lambda column: column.cast(_BYTES)),
-    (is_nested_json, json_texts),
 )
 
 
@@ -375,7 +376,7 @@ def _from_json(kind: pa.DataType, members: pa.Array) -> pa.Array:
     found = [None if text is None else next(values) for text in texts]
     for value in found:
         _check_shape(kind, value)
-    return pa.array(found, kind)
+    return pa.array(with_texts_inside(found, pa.field("", kind)), kind)
 
 
 _DECODERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.Array], pa.Array]], ...] = (
