@@ -143,7 +143,8 @@ def test_documents_name_no_local_files(opened: HubServer, tmp_path: Path) -> Non
     place = tmp_path / "docs.tar"
     place.write_bytes(tar_of(("a.json", b'{"texts": ["x", null], "images": [null, "a.png"]}'), ("a.png", b"\x89PNG")))
     docs = lading.open(place, view="interleaved")
-    docs.push(_REPO, progress=False)
+    done = docs.push(_REPO, progress=False)
+    assert done.counts == {"rows are pushed without source_ref, which names files of this machine": 3}
     assert lading.digest(lading.open(_REPO, view="interleaved")) == lading.digest(docs)
     [data] = [data for name, data in opened.repos["me/photos"].files.items() if name.endswith(".parquet")]
     table = pq.read_table(io.BytesIO(data))

@@ -45,6 +45,7 @@ __all__ = ["PushSummary", "push"]
 _SHARD: Final = re.compile(r"(\w+(?:\.\w+)*)-\d{5,}(?:-of-\d{5,})?\.[^/]+")
 """A file of a split."""
 _LINEAGE: Final = "source_ref"
+_WITHOUT: Final = f"rows are pushed without {_LINEAGE}, which names files of this machine"
 _A_COMMIT: Final = 500
 """Files of a commit, at most."""
 
@@ -173,8 +174,8 @@ def push(  # noqa: PLR0913 - one argument a decision of the user; all but three 
         _quiet_client(),
         ExitStack() as held,
     ):
-        parts = _splits_of(source, target.url, split, storage_options)
-        parts = {name: _without_places(query) for name, query in parts.items()}
+        given = _splits_of(source, target.url, split, storage_options)
+        parts = {name: _without_places(query) for name, query in given.items()}
         columns = _check_splits(parts)
         commit = _ready(target, private=private)
         there = _there(target, commit, list(parts), fmt, overwrite=overwrite)
@@ -201,6 +202,8 @@ def push(  # noqa: PLR0913 - one argument a decision of the user; all but three 
                 OpenDataset.of(query).schema, {} if uploads.schema is None else huggingface_features(uploads.schema),
             )  # fmt: skip
             counts = {**counts, **{what: counts.get(what, 0) + number for what, number in done.counts.items()}}
+            if query is not given[name] and done.rows:
+                counts[_WITHOUT] = counts.get(_WITHOUT, 0) + done.rows
         text = card_text(card, target.repo, target.config, target.folder, pushed, fmt.name, license)
         kept = {name for one in pushed.values() for name in one.files}
         stale = [name for name in stale if name not in kept]
