@@ -393,6 +393,11 @@ class OpenDataset(HoldsQuery):
             return iteration.batches(self.shards, how, outcomes)
         return self.chosen.batches(how, outcomes)
 
+    def values(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
+        """Yield the values of columns, or of fields inside them, of all samples in order; see `order.numbers.Look`."""
+        looked_at = self._looking_at(names)
+        return (looked_at.chosen or ChosenSamples(looked_at.fitting, ())).look()(names)
+
     @property
     def _behind_steps(self) -> ChosenSamples:
         return self.chosen or ChosenSamples(self.fitting, ())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -54,12 +55,19 @@ class IndexCache:
         if not info.version:
             return None
         url = unpinned(source.path) if "://" in source.path else os.path.abspath(source.path)
-        key = "\n".join((_LAYOUT, type(source.store).__name__, url, str(info.size_bytes), info.version, kind))
+        return self.path_of((type(source.store).__name__, url, str(info.size_bytes), info.version, kind))
+
+    def path_of(self, parts: Iterable[str]) -> str:
+        """Return the file of what these texts tell apart."""
+        key = "\n".join((_LAYOUT, *parts))
         return os.path.join(self.folder, f"{xxhash.xxh3_128_hexdigest(key.encode())}.arrow")
 
     def load(self, source: ShardFile, kind: str) -> pa.Table | None:
         """Return the index of a shard in its present version, mapped; None if it is missing or damaged."""
-        path = self.path(source, kind)
+        return self.read(self.path(source, kind))
+
+    def read(self, path: str | None) -> pa.Table | None:
+        """Return the table of a file of the cache, mapped; None if it is missing or damaged."""
         if path is None:
             return None
         try:
@@ -78,8 +86,11 @@ class IndexCache:
 
         Peak memory: a copy of the index.
         """
-        path = self.path(source, kind) if self._writable else None
-        if path is None:
+        return self.write(self.path(source, kind) if self._writable else None, index)
+
+    def write(self, path: str | None, index: pa.Table) -> bool:
+        """Store a table as a file of the cache; see `store`."""
+        if path is None or not self._writable:
             return False
         written = pa.BufferOutputStream()
         with pa.ipc.new_file(written, index.schema) as writer:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.free_memory import release_freed
 from lading._core.arrow.views import take_rows
-from lading._core.content.field_paths import FieldPath
+from lading._core.content.field_paths import FieldPath, parse_field
 from lading._core.dataset.order.dedup import LeftOut
-from lading._core.dataset.order.numbers import Numbers
+from lading._core.dataset.order.numbers import Look, Numbers
 from lading._core.dataset.order.source_rows import (
     FIRST_SAMPLES,
     PASS_ROWS,
@@ -52,7 +52,7 @@ from lading._core.dataset.transform.function_spool import FunctionSpool, StepSpo
 from lading._core.dataset.transform.traced_batch import TracedBatch
 from lading._core.dataset.transform.transform import Transform
 from lading._core.dataset.values.absent_fields import AbsentFields, no_sample_has, refusing_absent_columns
-from lading._core.dataset.values.field_values import advice_about, columns_of
+from lading._core.dataset.values.field_values import advice_about, columns_of, counts_items
 from lading._core.dataset.values.sample_values import sample_values
 from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.features.items import KEY, sample_rows, without_source
@@ -397,6 +397,10 @@ class ChosenSamples:
         """Whether samples have keys."""
         return self._source.has_keys()
 
+    def look(self) -> Look:
+        """What reads values of the samples behind all steps."""
+        return _Look(self, self._shards, self.steps)
+
     # By number
 
     @cached_property
@@ -440,12 +444,13 @@ class ChosenSamples:
             UsageError: there is no such column.
         """
         schema = self._schema_of(steps, self._shards.schema)
-        columns = columns_of(names, schema)
+        items = [name for name in names if counts_items(parse_field(name, schema.names), schema.names)]
+        columns = columns_of([name for name in names if name not in items], schema)
         for name in columns:
             if name not in schema.names and (has_map(steps) or self._source.field(name) is None):
                 raise UsageError("no such column", expected=", ".join(schema.names), found=repr(name),
                                  advice=advice_about(FieldPath(name), schema))  # fmt: skip
-        return columns
+        return list(dict.fromkeys([*columns, *self._shards.row_layout.required])) if items else columns
 
     def _passed(self, steps: Sequence[Step]) -> NDArray[np.int64]:
         """The numbers of the samples that pass steps, found by reading what the steps look at."""

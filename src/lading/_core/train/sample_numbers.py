@@ -1,0 +1,141 @@
+"""A number of every sample of datasets, such as its weight or its size: read in one pass, and kept in the cache folder.
+
+    numbers_of_samples(feed.parts, "json.score")    # float64, NaN where a sample has no value
+
+The next run of the same data reads 8 bytes a sample from the cache folder. What is kept belongs to the versions of all
+files, the options of reading, and the steps. It is not kept where functions or other files decide about values, or
+where a store does not tell the versions of its files.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lading._core.dataset.opened import OpenDataset
+from lading._core.dataset.query import Query
+from lading._core.dataset.shards.shards import Shards
+from lading._core.dataset.transform.concat import Parts as Concatenated
+from lading._core.features.row_layout import row_layout
+from lading._core.train.feed import Parts
+from lading.errors import LadingError, UsageError
+
+__all__ = ["error_at", "numbers_of_samples"]
+
+_READ: Final = (
+    "format", "view", "options", "interleaved", "fields", "regroup", "lists", "schema", "schema_overrides",
+    "hive_partitioning",
+)  # fmt: skip
+"""Options of reading that change samples or their values."""
+
+
+def numbers_of_samples(parts: Parts, name: str) -> NDArray[np.float64]:
+    """Return the value of a column, or of a field inside one, of every sample, in the order of their numbers.
+
+    Of a document, the value is the first one of its items that is not null. NaN where a sample has no value.
+
+    Example: `numbers_of_samples(feed.parts, "jpg.width")`
+
+    Args:
+        parts: the samples.
+        name: `score`, `json.score`, `jpg.width`.
+
+    Raises:
+        UsageError: no sample has the column or the field, or a value is no number; the error names the sample.
+    """
+    return np.concatenate([np.zeros(0), *(_of_dataset(dataset, name) for _, dataset in parts)])
+
+
+def error_at(parts: Parts, number: int, error: LadingError) -> LadingError:
+    """Return the error with the file, the row and the key of a sample."""
+    first, dataset = next(part for part in reversed(parts) if part[0] <= number)
+    file, row = dataset.place_of(number - first)
+    key = row_layout(dataset.view).key
+    if key in dataset.first_schema.names:
+        found = dataset.take(np.array([number - first]), [key]).column(key)[0].as_py()
+        error = error.at(sample=None if found is None else str(found))
+    return error.at(file=file, row=row)
+
+
+def _of_dataset(dataset: OpenDataset, name: str) -> NDArray[np.float64]:
+    cache, path = dataset.shards.indexes.cache, _kept_at(dataset, name)
+    known = cache.read(path)
+    if known is not None and len(known) == len(dataset):
+        return np.asarray(known.column(0).to_numpy(), np.float64)
+    with dataset.shards.reporting_to(Counter()):
+        found = np.concatenate([np.zeros(0), *_read(dataset, name)])
+    assert len(found) == len(dataset), "a value of each sample"
+    cache.write(path, pa.table({name: found}))
+    return found
+
+
+def _read(dataset: OpenDataset, name: str) -> Iterator[NDArray[np.float64]]:
+    first = 0
+    for [values] in dataset.values([name]):
+        yield _as_numbers(dataset, values, name, first)
+        first += len(values)
+
+
+def _as_numbers(dataset: OpenDataset, values: pa.Array, name: str, first: int) -> NDArray[np.float64]:
+    """The values, those of samples from a number on, as numbers; NaN where there is none."""
+    plain = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    kind = plain.type
+    if pa.types.is_boolean(kind):
+        plain = pc.cast(plain, pa.uint8())
+    elif not any(is_number(kind) for is_number in _NUMBERS):
+        wrong = int(np.argmax(plain.is_valid().to_numpy(zero_copy_only=False)))
+        error = UsageError("the value is no number", column=name, expected="a number", found=_shown(plain[wrong]))
+        raise error_at(((0, dataset),), first + wrong, error)
+    found: NDArray[np.float64] = pc.fill_null(pc.cast(plain, pa.float64(), safe=False), float("nan")).to_numpy()
+    return found
+
+
+_NUMBERS: Final = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+
+
+def _shown(value: pa.Scalar) -> str:
+    return repr(value.as_py())[:80]
+
+
+# The file of the cache
+
+
+def _kept_at(dataset: OpenDataset, name: str) -> str | None:
+    """The file of the cache for a value of all samples; None where something else than shards and steps decides it."""
+    told, shards = _told(dataset.query), dataset.fitting
+    if told is None or any(_leads_elsewhere(each) for each in shards.sources()):
+        return None
+    cache = shards.indexes.cache
+    of_shards = [cache.path(shards.source(i), shards.index_kind) for i in range(len(shards.listing))]
+    if None in of_shards:
+        return None
+    return cache.path_of(["numbers of samples", name, told, *map(str, of_shards)])
+
+
+def _told(query: Query) -> str | None:
+    """What a query does with its shards, as a text; None where functions or other data have a part in it."""
+    if any(step.reads_values or step.is_spooled for step in query.steps):
+        return None
+    source, parts = query.source, list[str | None]()
+    if isinstance(source, Concatenated):
+        parts = [repr(source.types), *map(_told, source.queries)]
+    if None in parts:
+        return None
+    options = [repr(getattr(query.read, each)) for each in _READ]
+    try:
+        steps = pickle.dumps(query.steps)
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return None
+    return repr((options, steps, parts))
+
+
+def _leads_elsewhere(shards: Shards) -> bool:
+    """Whether values may lie in other files than the shards, whose versions nobody looks at."""
+    return not shards.holds_its_bytes or shards.files_beside or shards.fmt.loose is not None
