@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Any
 from lading._core.train.feed import (
     Mixture,
 )
+from lading._core.train.images import (
+    aspect_buckets,
+)
 from lading._core.train.loader import (
     Loader,
 )
@@ -38,6 +41,7 @@ __all__ = [
     "Shuffle",
     "SkippedSample",
     "TorchBatches",
+    "aspect_buckets",
     "frames",
     "plan",
 ]

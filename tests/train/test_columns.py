@@ -237,6 +237,59 @@ def test_images_of_one_size_are_one_array_in_every_batch(collate: Any, shape: tu
     assert _made(_column([None], pa.binary(), Image()), collate=collate) == ({"x": [None]}, {})
 
 
+def test_batches_of_several_sizes_have_one_each() -> None:
+    maker = ColumnMaker(Recipe(image_size=[(2, 6), (4, 4)]))
+    table = _column([_png((12, 8), (1, 2, 3)), _png((30, 5))], pa.binary(), Image())
+    for size in ((2, 6), (4, 4), (2, 6)):
+        assert maker.decoded(table, 2, size=size)[0]["x"].shape == (2, *size, 3)
+    with pytest.raises(UsageError, match="these batches are not made by size"):
+        maker.decoded(table, 2)
+    own, _ = ColumnMaker(Recipe(image_size=(2, 6))).decoded(table, 2)
+    assert own["x"].shape == (2, 2, 6, 3)
+
+
+def test_images_of_several_sizes_are_cropped() -> None:
+    flag = Pillow.new("RGB", (40, 10), "red")
+    flag.paste("blue", (13, 0, 27, 10))
+    data = io.BytesIO()
+    flag.save(data, "PNG")
+    table = _column([data.getvalue()], pa.binary(), Image())
+    blue = [[0, 0, 255]] * 25
+    found, _ = ColumnMaker(Recipe(image_size=[(5, 5), (4, 8)])).decoded(table, 1, size=(5, 5))
+    assert found["x"].reshape(-1, 3).tolist() == blue
+    found, _ = _made(table, image_size=5, fit="crop")
+    assert found["x"].reshape(-1, 3).tolist() == blue
+    found, _ = _made(table, image_size=20, fit="pad")
+    assert found["x"][0, :, 10, 2].tolist() == [0] * 8 + [255] * 5 + [0] * 7  # 7.5 on each side
+
+
+@pytest.mark.parametrize("collate, shapes", [("numpy", [(4, 6, 3), (5, 4, 3)]), ("torch", [(3, 4, 6), (3, 5, 4)])])
+def test_images_of_one_shortest_side_are_a_list_in_every_batch(collate: Any, shapes: Any) -> None:
+    pytest.importorskip("torch")
+    table = _column([_png((6, 4)), _png((40, 50))], pa.binary(), Image())
+    found, _ = _made(table, collate=collate, image_size=4, fit="shortest")
+    assert [tuple(each.shape) for each in found["x"]] == shapes
+    found, _ = _made(table.take([0, 0]), collate=collate, image_size=4, fit="shortest")
+    assert isinstance(found["x"], list)
+
+
+@pytest.mark.parametrize(
+    "recipe, reason",
+    [
+        ({"image_size": 8, "fit": "cover"}, "no such fit; expected stretch, crop, pad, shortest"),
+        ({"fit": "crop"}, "fit says how images come to a size, and there is none"),
+        ({"image_size": (8, 9), "fit": "shortest"}, "the shortest side is one number"),
+        ({"image_size": [(8, 8), (9, 9)], "fit": "shortest"}, "the shortest side is one number"),
+        ({"image_size": [(8, 8), (9, 9), (8, 8)]}, "image_size has a size twice"),
+        ({"image_size": [(8, 8), 9]}, "image_size is a number"),
+        ({"image_size": []}, "image_size is a number"),
+    ],
+)
+def test_a_fit_or_sizes_that_make_no_sense_are_refused(recipe: Any, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        ColumnMaker(Recipe(**recipe))
+
+
 def test_images_in_structs_lists_and_columns_of_bytes() -> None:
     structs = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     one = {"bytes": _png((6, 4)), "path": "a.png"}

@@ -11,7 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -34,7 +34,8 @@ from lading._core.features.types import (
 )
 from lading._core.storage.threads import Running
 from lading._core.train.collate import PYTHON_TYPES, Columns, collated, columns_of, samples_of, uncollated
-from lading._core.train.decode import Decode, Way, decoder_of, holds_media, of_function, size_of
+from lading._core.train.decode import Decode, decoder_of, holds_media, of_function
+from lading._core.train.images import Fit, ImageSize, Pictures, Size, Way, is_several, refuse_wrong_fit, sizes_of
 from lading._core.train.missing import (
     Failed,
     Lacking,
@@ -59,7 +60,7 @@ Spread: TypeAlias = Callable[[Callable[[int], None], int], None]
 
 _Reader: TypeAlias = Callable[..., Any]
 """Makes values of a column, which it is given with a dict for errors of samples: a list with an entry a sample, or an
-array. A reader of media, or one that calls a function, is given a `Spread` too."""
+array. A reader of media, or one that calls a function, is given a `_Making` too."""
 
 _ArrayReader: TypeAlias = Callable[..., Lacking]
 """The same, of a column that is an array in all batches: the array, and where it lacks values."""
@@ -68,6 +69,19 @@ _ITEM = "binary_content"
 _ELSEWHERE: Final = "If only other shards have it, name the columns that you use in ds.select(…)."
 _AT_ONCE_BYTES: Final = 1 << 20
 """Of files that are decoded before `transform` is given the samples: pixels take ten times as much, or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """How the media of some samples are decoded.
+
+    Attributes:
+        spread: shares the work out to threads.
+        size: of images, unless their column has one; None for that of each image.
+    """
+
+    spread: Spread
+    size: Size | None
 
 
 def one_by_one(call: Callable[[int], None], count: int) -> None:
@@ -82,7 +96,9 @@ class Recipe:
 
     Attributes:
         decode: by column; other columns are decoded as `ds[i]` does. False decodes no media.
-        image_size: height and width of images; a number stands for both. None leaves them as they are.
+        image_size: height and width of images; a number stands for both. None leaves them as they are. Of several sizes
+            each batch has one.
+        fit: how images come to the size; by default they are stretched, and cropped where there are several sizes.
         transform: is given every sample, a dict, and returns one; also a generator, if it has an argument `rng`.
         batch_transform: is given every batch, and returns one.
         collate: what a batch is.
@@ -90,7 +106,8 @@ class Recipe:
     """
 
     decode: Mapping[str, Decode] | Literal[False] | None = None
-    image_size: int | tuple[int, int] | None = None
+    image_size: ImageSize = None
+    fit: Fit | None = None
     transform: Callable[..., dict[str, Any]] | None = None
     batch_transform: Callable[[Any], Any] | None = None
     collate: Collate = "numpy"
@@ -112,7 +129,9 @@ class ColumnMaker:
     def __init__(self, recipe: Recipe, known: Callable[[], Sequence[str]] | None = None) -> None:
         self._recipe, self._known = recipe, known
         _refuse_wrong(recipe)
-        self._size = size_of(recipe.image_size)
+        self._sizes = sizes_of(recipe.image_size)
+        refuse_wrong_fit(recipe.fit, self._sizes)
+        self._fit: Fit = recipe.fit or ("crop" if is_several(recipe.image_size) else "stretch")
         self._makes_arrays = recipe.collate in ("numpy", "torch")
         self._readers: dict[Any, tuple[_Reader, bool]] = {}
         self._stored = {name for name, way in (recipe.decode or {}).items() if way is None}
@@ -147,6 +166,7 @@ class ColumnMaker:
         as_samples: Callable[[pa.Table], list[dict[str, Any]]] | None = None,
         rng_of: Callable[[int], np.random.Generator] = np.random.default_rng,
         spread: Spread = one_by_one,
+        size: Size | None = None,
     ) -> tuple[Columns, Failed]:
         """The columns of some samples, decoded and transformed, and the errors of those that could not be.
 
@@ -156,24 +176,30 @@ class ColumnMaker:
             as_samples: gives the rows of documents as samples (`OpenDataset.as_samples`); None where a row is a sample.
             rng_of: makes the generator of the sample at a place, for a transform that takes one.
             spread: shares the work out to threads.
+            size: of the images of this batch; by default that of the recipe.
+
+        Raises:
+            UsageError: the recipe has several sizes, and the batch has none of them.
         """
         failed: Failed = {}
         recipe = self._recipe
         if self._known is not None and (recipe.decode or recipe.image_size or isinstance(recipe.missing, Mapping)):
             self._refuse_unknown(self._known())
             self._known = None
+        making = _Making(spread, self._size_of(size))
         samples = rows if as_samples is None else as_samples(rows)
         if self._recipe.transform is None:
-            columns = self._columns(samples, failed, spread)
+            columns = self._columns(samples, failed, making)
             self.complete(columns, failed)
             return columns, dict(sorted(failed.items()))
         made: list[dict[str, Any]] = [{}] * count
-        at_once = self._at_once(rows, count, documents=as_samples is not None)
+        at_once = self._at_once(rows, count, making, documents=as_samples is not None)
 
         def make(group: int) -> None:
             errors: Failed = {}
             places = range(count)[group * at_once : (group + 1) * at_once]
-            columns = self._columns(samples[places.start : places.stop], errors, one_by_one)
+            some = replace(making, spread=one_by_one)
+            columns = self._columns(samples[places.start : places.stop], errors, some)
             made[places.start : places.stop] = self._transformed(columns, places, errors, rng_of)
             failed.update({places[i]: error for i, error in errors.items()})
 
@@ -186,6 +212,15 @@ class ColumnMaker:
             )  # fmt: skip
         self.complete(columns, failed, samples)
         return columns, dict(sorted(failed.items()))
+
+    def _size_of(self, size: Size | None) -> Size | None:
+        """The size of the images of a batch."""
+        if size is not None:
+            return size
+        if len(self._sizes) > 1:
+            raise UsageError("image_size has several sizes, and these batches are not made by size",
+                             expected="one size", found=f"image_size={[*self._sizes]}"[:200])  # fmt: skip
+        return self._sizes[0] if self._sizes else None
 
     def complete(
         self, columns: Columns, failed: Failed, samples: pa.Table | Sequence[Mapping[str, Any]] | None = None
@@ -209,9 +244,9 @@ class ColumnMaker:
         for i in sorted(errors.keys() - failed.keys()):
             failed[i] = errors[i].at(sample=_key_of(columns if samples is None else samples, i))
 
-    def _at_once(self, rows: pa.Table, count: int, *, documents: bool) -> int:
+    def _at_once(self, rows: pa.Table, count: int, making: _Making, *, documents: bool) -> int:
         """How many samples are decoded before `transform` is given them: all where no media are decoded."""
-        media = [_ITEM] if documents else [field.name for field in rows.schema if self._reader_of(field)[1]]
+        media = [_ITEM] if documents else [field.name for field in rows.schema if self._reader_of(field, making)[1]]
         stored = sum(map(total_bytes, rows.select(media).to_batches())) if media else 0
         return max(count * _AT_ONCE_BYTES // stored, 1) if stored > _AT_ONCE_BYTES else max(count, 1)
 
@@ -262,24 +297,24 @@ class ColumnMaker:
 
     # Columns of samples
 
-    def _columns(self, rows: pa.Table | list[dict[str, Any]], failed: Failed, spread: Spread) -> Columns:
+    def _columns(self, rows: pa.Table | list[dict[str, Any]], failed: Failed, making: _Making) -> Columns:
         """Decoded columns of rows, or of documents."""
         if isinstance(rows, list):
-            columns = self._documents(rows, failed, spread)
+            columns = self._documents(rows, failed, making)
         else:
             columns = {
-                field.name: self._values(field, rows.column(i), failed, spread) for i, field in enumerate(rows.schema)
+                field.name: self._values(field, rows.column(i), failed, making) for i, field in enumerate(rows.schema)
             }
         for i, error in failed.items():
             error.at(sample=None if (keys := columns.get(KEY)) is None or keys[i] is None else str(keys[i]))
         return columns
 
-    def _values(self, field: pa.Field, column: pa.ChunkedArray, failed: Failed, spread: Spread) -> Any:
+    def _values(self, field: pa.Field, column: pa.ChunkedArray, failed: Failed, making: _Making) -> Any:
         chunk = column.chunk(0) if column.num_chunks == 1 else None
         errors: Failed = {}
-        read, is_media = self._reader_of(field)
+        read, is_media = self._reader_of(field, making)
         values = _plain(column.combine_chunks() if chunk is None else chunk)
-        found = read(values, errors, spread) if is_media else read(values, errors)
+        found = read(values, errors, making) if is_media else read(values, errors)
         choice = choice_of(self._recipe.missing, field.name, holds=not isinstance(found, Lacking) or found.holds)
         if isinstance(found, Lacking):
             if is_list(choice):
@@ -291,15 +326,16 @@ class ColumnMaker:
             failed.setdefault(i, error.at(column=field.name))
         return found
 
-    def _reader_of(self, field: pa.Field) -> tuple[_Reader, bool]:
+    def _reader_of(self, field: pa.Field, making: _Making) -> tuple[_Reader, bool]:
         """How a column is read, and whether media are decoded, or a function is called, for each value."""
-        key = (field.name, field.type, (field.metadata or {}).get(FEATURE_KEY))
+        key = (field.name, field.type, (field.metadata or {}).get(FEATURE_KEY), making.size)
         found = self._readers.get(key)
         if found is None:
-            found = self._readers[key] = self._reader(field), self._way(field.name, feature_of(field)) is not None
+            read = self._reader(field, Pictures(making.size, self._fit))
+            found = self._readers[key] = read, self._way(field.name, feature_of(field)) is not None
         return found
 
-    def _reader(self, field: pa.Field) -> _Reader:
+    def _reader(self, field: pa.Field, pictures: Pictures) -> _Reader:
         """How a column is read."""
         name, feature, kind = field.name, feature_of(field), _plain(pa.nulls(0, field.type)).type
         way = self._way(name, feature)
@@ -308,8 +344,8 @@ class ColumnMaker:
                              expected="such as lading.train.frames(count=8), or None")  # fmt: skip
         arrays = self._makes_arrays and self._recipe.transform is None and name not in self._stored
         is_image = feature.medium == "image" or (feature.is_bytes and not holds_media(name, feature))
-        if arrays and self._size is not None and way in ("numpy", "torch") and is_image:
-            return partial(_pixels, size=self._size, channels_first=way == "torch")
+        if arrays and pictures.is_even and way in ("numpy", "torch") and is_image:
+            return partial(_pixels, pictures=pictures, channels_first=way == "torch")
         if arrays and way is None and (read := _array_reader(feature, kind)) is not None:
             return read
         is_numbers = name not in self._stored and _is_list_of_numbers(feature, kind)
@@ -318,17 +354,17 @@ class ColumnMaker:
         elif arrays and way is None and feature.mds_encoding is None:  # such values are numbers, or others
             self._lists.add(name)
         if way is not None:
-            return partial(_each, function=decoder_of(name, feature, way, self._size))
+            return partial(_each, function=decoder_of(name, feature, way, pictures))
         if is_numbers:
             return _list_values
         return _scalars if _is_number(kind) and name not in self._stored else _as_stored(feature, kind)
 
     # Documents
 
-    def _documents(self, samples: list[dict[str, Any]], failed: Failed, spread: Spread) -> Columns:
+    def _documents(self, samples: list[dict[str, Any]], failed: Failed, making: _Making) -> Columns:
         way = self._way(_ITEM, Image())
         if way is not None:
-            function = decoder_of(_ITEM, Image(), way, self._size)
+            function = decoder_of(_ITEM, Image(), way, Pictures(making.size, self._fit))
 
             def decoded(item: dict[str, Any]) -> dict[str, Any]:
                 named = item.get(_ITEM) is not None and (callable(way) or item.get("modality") == "image")
@@ -343,7 +379,7 @@ class ColumnMaker:
                 except LadingError as error:
                     failed[i] = error.at(column=_ITEM, sample=sample.get("sample_id"))
 
-            spread(decode_items, len(samples))
+            making.spread(decode_items, len(samples))
         self._lists |= {"items", "sample_id"}
         return columns_of(samples)
 
@@ -533,12 +569,11 @@ def _list_value(value: pa.Scalar) -> Any:
     return np.array(numbers.to_numpy(zero_copy_only=False))
 
 
-def _pixels(
-    column: pa.Array, failed: Failed, spread: Spread, *, size: tuple[int, int], channels_first: bool
-) -> Lacking:
+def _pixels(column: pa.Array, failed: Failed, making: _Making, *, pictures: Pictures, channels_first: bool) -> Lacking:
     """Images of one size as one array, channels last or first: (samples, height, width, 3)."""
+    size = pictures.size or ()
     made = np.zeros((len(column), 3, *size) if channels_first else (len(column), *size, 3), np.uint8)
-    function = decoder_of("", Image(), "pil", size)
+    function = decoder_of("", Image(), "pil", pictures)
     values = _python(column, failed)
 
     def decode_image(i: int) -> None:
@@ -551,7 +586,7 @@ def _pixels(
             pixels = np.asarray(image)
             made[i] = pixels.transpose(2, 0, 1) if channels_first else pixels
 
-    spread(decode_image, len(values))
+    making.spread(decode_image, len(values))
     return Lacking(made, ~present(column) if column.null_count else None)
 
 
@@ -592,7 +627,7 @@ def _batchwise(
 
 
 def _each(
-    column: pa.Array, failed: Failed, spread: Spread = one_by_one, *, function: Callable[[Any], Any] | None
+    column: pa.Array, failed: Failed, making: _Making | None = None, *, function: Callable[[Any], Any] | None
 ) -> list[Any]:
     """Values, by a function of each that is not null; None where it raises an error of lading's."""
     values = _python(column, failed)
@@ -604,7 +639,7 @@ def _each(
             except LadingError as error:
                 failed[i], values[i] = error, None
 
-        spread(call, len(values))
+        (one_by_one if making is None else making.spread)(call, len(values))
     return values
 
 

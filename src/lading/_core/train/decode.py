@@ -5,52 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
-import numpy as np
-
-from lading._core.content.media_files import VideoFile, open_image
-from lading._core.features.images import BROKEN, SIDEWAYS, orientation_of
+from lading._core.content.media_files import VideoFile
 from lading._core.features.types import Feature, Image, decode
 from lading._core.storage.threads import Running
+from lading._core.train.images import AS_THEY_ARE, Pictures, Way, as_pixels
 from lading._core.train.sounds import as_sound
 from lading._core.train.tensors import torch_here
 from lading.errors import DataError, FunctionError, LadingError, UsageError, missing_extra
 
 __all__ = [
     "Decode",
-    "Way",
-    "as_pixels",
     "as_tensors",
     "decoder_of",
     "holds_images",
     "holds_media",
     "of_function",
-    "size_of",
 ]
-
-Way: TypeAlias = Literal["pil", "numpy", "torch"]
-"""An image of Pillow's, arrays, or tensors."""
 
 Decode: TypeAlias = Way | Callable[[Any], Any] | None
 """What the values of a column become: an image of Pillow's, an array, a tensor; the result of a function of the value
 that `ds.with_decode(False)[i]` has, such as the bytes of an image; or that value itself for None."""
 
-_FORMATS_WITH_DRAFT = ("JPEG", "MPO")
-_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
-"""Pillow's `Transpose` for values of the orientation in EXIF data, as in `PIL.ImageOps.exif_transpose`."""
 _IMAGES_OF_MDS = {"list[pil]", "list[jpeg]", "list[png]", "jpeg_array", "jpegarray"}
 _SAFETENSORS = "safetensors"
 
 
-def decoder_of(name: str, feature: Feature, way: Decode, size: tuple[int, int] | None) -> Callable[[Any], Any]:
+def decoder_of(name: str, feature: Feature, way: Decode, pictures: Pictures = AS_THEY_ARE) -> Callable[[Any], Any]:
     """Return the function that decodes a stored value of a column, which is not None.
 
     Args:
         name: of the column.
         feature: of the column.
         way: what the value becomes.
-        size: height and width of images; None for their own.
+        pictures: how images become pixels.
 
     Raises:
         UsageError: the way does not suit the feature.
@@ -71,7 +60,7 @@ def decoder_of(name: str, feature: Feature, way: Decode, size: tuple[int, int] |
     if not holds_media(name, feature) and feature.array is None:
         raise UsageError("only media, arrays and bytes can be decoded in this way", expected="None or a function",
                          found=f"decode={{{name!r}: {way!r}}} of a column of {type(feature).__name__}")  # fmt: skip
-    return lambda value: _media(feature, decode(feature, value), way, size)
+    return lambda value: _media(feature, decode(feature, value), way, pictures)
 
 
 def holds_media(name: str, feature: Feature) -> bool:
@@ -94,20 +83,20 @@ def _media_in(feature: Feature) -> set[str]:
     return {leaf.medium or "image" for leaf in feature.leaves() if leaf.is_media or leaf.mds_encoding in encoded}
 
 
-def _media(feature: Feature, value: Any, way: Way, size: tuple[int, int] | None) -> Any:
+def _media(feature: Feature, value: Any, way: Way, pictures: Pictures) -> Any:
     """Return a value with its media decoded, also inside lists and structs."""
-    return feature.changed(value, lambda leaf, inside: _medium(leaf, inside, way, size))
+    return feature.changed(value, lambda leaf, inside: _medium(leaf, inside, way, pictures))
 
 
-def _medium(feature: Feature, value: Any, way: Way, size: tuple[int, int] | None) -> Any:
+def _medium(feature: Feature, value: Any, way: Way, pictures: Pictures) -> Any:
     if feature.mds_encoding in _IMAGES_OF_MDS:
-        return [as_pixels(item, way, size) for item in value]
+        return [as_pixels(item, way, pictures) for item in value]
     if value is None or not (feature.is_media or feature.mds_encoding == "pil"):
         return value
     stored = _stored(value)
     if stored is None or feature.medium == "video":
         return stored if stored is None else VideoFile(stored)
-    return as_sound(stored, torch=way == "torch") if feature.medium == "audio" else as_pixels(stored, way, size)
+    return as_sound(stored, torch=way == "torch") if feature.medium == "audio" else as_pixels(stored, way, pictures)
 
 
 def _stored(value: Any) -> Any:
@@ -118,85 +107,6 @@ def _stored(value: Any) -> Any:
         return None
     raise DataError("the column has the path of the file, and not its bytes", found=repr(value["path"])[:200],
                     advice="Write the dataset with the bytes inside, or read the file in a transform=.")  # fmt: skip
-
-
-# Images
-
-
-def size_of(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
-    """Return height and width, for which one number may stand. Raises UsageError for other values."""
-    if image_size is None:
-        return None
-    size = image_size if isinstance(image_size, (tuple, list)) else (image_size, image_size)
-    if len(size) != 2 or any(type(each) is not int or each < 1 for each in size):  # noqa: PLR2004 - height, width
-        raise UsageError("image_size is a number of at least 1, or height and width", found=repr(image_size))
-    return size[0], size[1]
-
-
-def as_pixels(data: Any, way: Way, size: tuple[int, int] | None = None) -> Any:
-    """Return an image in RGB, upright: Pillow's, or `uint8` (height, width, 3) of numpy, (3, height, width) of torch.
-
-    The orientation in EXIF data is applied. Grey and palette images become RGB; transparency is left out; of 16 bits
-    the upper 8 are kept; of several frames the first one. With a size, images are stretched to it, bilinear with
-    antialiasing; a JPEG is decoded at the nearest larger eighth of its size, which is several times faster.
-
-    Args:
-        data: the file, or an image of Pillow's.
-        way: what is given.
-        size: height and width; None for those of the image.
-
-    Raises:
-        DataError: the image is damaged, has more pixels than Pillow allows, or pixels of 32 bits.
-        MissingExtra: torch is not installed.
-    """
-    image = rgb_image(data, size)
-    if way == "pil":
-        return image
-    pixels = np.asarray(image)
-    return torch_here().from_numpy(pixels.transpose(2, 0, 1).copy()) if way == "torch" else pixels.copy()
-
-
-def rgb_image(data: Any, size: tuple[int, int] | None = None) -> Any:
-    """Return an image of Pillow's, as `as_pixels` describes it."""
-    image = open_image(data, upright=False) if isinstance(data, (bytes, memoryview)) else data
-    from PIL import Image as Pillow
-
-    try:
-        return _upright(image, size)
-    except DataError:
-        raise
-    except (*BROKEN, Pillow.DecompressionBombError, Pillow.DecompressionBombWarning) as error:
-        raise DataError("the image cannot be decoded", found=str(error)[:200]) from error
-
-
-def _upright(image: Any, size: tuple[int, int] | None) -> Any:
-    if image.format not in _FORMATS_WITH_DRAFT:
-        image.load()  # readers of TIFF and AVIF turn the image by themselves
-    turn = orientation_of(image)
-    stored_size = size if size is None or turn in SIDEWAYS else size[::-1]  # width, height
-    if stored_size is not None:
-        image.draft("RGB", stored_size)
-    image = _as_rgb(image)
-    if stored_size is not None and image.size != stored_size:
-        image = image.resize(stored_size, resample=2, reducing_gap=2.0)
-    image.load()
-    return image if turn not in _TURNS else image.transpose(_TURNS[turn])
-
-
-def _as_rgb(image: Any) -> Any:
-    mode = image.mode
-    if mode == "RGB":
-        return image
-    if mode in ("I", "F"):
-        raise DataError("pixels of 32 bits do not become 8 bits", expected="an image of 8 or 16 bits",
-                        found=f"mode {mode}", advice="Give a function: decode={column: function}.")  # fmt: skip
-    if mode.startswith("I;16"):
-        from PIL import Image as Pillow
-
-        image = Pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # `convert` would make most of them white
-    elif mode == "P" and isinstance(image.info.get("transparency"), bytes):
-        image = image.convert("RGBA")
-    return image.convert("RGB")
 
 
 # Arrays

@@ -23,6 +23,7 @@ from lading._core.features.types import feature_of
 from lading._core.train.columns import Collate, ColumnMaker, Recipe
 from lading._core.train.decode import Decode, holds_images
 from lading._core.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed, Parts
+from lading._core.train.images import Fit, ImageSize
 from lading._core.train.missing import Missing
 from lading._core.train.mixing import ENDLESS
 from lading._core.train.order import Kind, Shuffle
@@ -77,7 +78,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     seed: int | None = None,
     columns: Sequence[str] | None = None,
     decode: Mapping[str, Decode] | Literal[False] | None = None,
-    image_size: int | tuple[int, int] | None = None,
+    image_size: ImageSize = None,
+    fit: Fit | None = None,
     transform: Callable[..., dict[str, Any]] | None = None,
     batch_transform: Callable[[Any], Any] | None = None,
     collate: Collate = "numpy",
@@ -119,8 +121,11 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             function of such a value. By default images and audio are arrays or tensors, as `collate` says. False
             decodes no media, and is the default for `ds.with_decode(False)`. `lading.train.frames` is a function for
             videos.
-        image_size: height and width of images, one number for both: they are stretched to it, and a column of them is
-            one array. None leaves them as they are.
+        image_size: height and width of images, one number for both: a column of them is one array. None leaves them as
+            they are.
+        fit: how images come to `image_size`: `stretch`, which is the default, changes proportions; `crop` cuts off what
+            juts out on both sides; `pad` adds black bars on both sides; `shortest` gives the shorter side the size and
+            keeps the rest, so that a column is a list.
         transform: is given every sample, a dict of decoded values, and returns one: for augmentation, tokenizing. With
             an argument `rng` it is given a `numpy.random.Generator` too, of the seed, the epoch and the place of the
             sample in the order: a resumed job draws the same numbers, with any ranks and workers.
@@ -175,7 +180,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
     feed = _feed(source, opening, shuffle, None if seed is None else _whole_number("seed", seed))
     datasets = source.datasets.values() if isinstance(source, Mixture) else [each for _, each in feed.parts]
-    recipe = Recipe(_decode_of(datasets, decode), image_size, transform, batch_transform, collate, missing)
+    recipe = Recipe(_decode_of(datasets, decode), image_size, fit, transform, batch_transform, collate, missing)
     if reading.columns is not None:
         feed = _with_columns(feed, reading.columns)
     return Loader(feed, _whole_number("batch_size", batch_size, 1), last, ranks, recipe, reading)

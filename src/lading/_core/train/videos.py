@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lading._core.arguments import public
 from lading._core.features.images import BROKEN
-from lading._core.train.decode import size_of
+from lading._core.train.images import size_of
 from lading.errors import DataError, UsageError, missing_extra
 
 __all__ = ["frames"]

@@ -1,0 +1,279 @@
+"""Images as pixels: upright, in RGB, resized to a size by stretching, cropping or padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, isqrt, sqrt
+from typing import Any, Final, Literal, TypeAlias, TypeGuard, get_args
+
+import numpy as np
+
+from lading._core.arguments import public
+from lading._core.content.media_files import open_image
+from lading._core.features.images import BROKEN, SIDEWAYS, orientation_of
+from lading._core.train.tensors import torch_here
+from lading.errors import DataError, UsageError
+
+__all__ = [
+    "AS_THEY_ARE",
+    "Fit",
+    "ImageSize",
+    "Pictures",
+    "Size",
+    "Way",
+    "as_pixels",
+    "aspect_buckets",
+    "is_several",
+    "refuse_wrong_fit",
+    "rgb_image",
+    "size_of",
+    "sizes_of",
+]
+
+Way: TypeAlias = Literal["pil", "numpy", "torch"]
+"""An image of Pillow's, arrays, or tensors."""
+
+Fit: TypeAlias = Literal["stretch", "crop", "pad", "shortest"]
+"""How an image comes to a size: proportions change; what juts out is cut off on both sides; black bars fill the rest;
+or the shorter side has the size, and the longer one follows."""
+
+Size: TypeAlias = tuple[int, int]
+"""Height and width."""
+
+ImageSize: TypeAlias = int | Size | Sequence[Size] | None
+"""Height and width, a number for both; several sizes, of which each batch has one; None for the size of each image."""
+
+_Box: TypeAlias = tuple[float, float, float, float]
+"""Left, upper, right and lower edge, in pixels."""
+
+_FORMATS_WITH_DRAFT: Final = ("JPEG", "MPO")
+_TURNS: Final = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
+"""Pillow's `Transpose` for values of the orientation in EXIF data, as in `PIL.ImageOps.exif_transpose`."""
+_LEFT_IS_RIGHT: Final = (2, 3, 6, 7)
+_TOP_IS_BOTTOM: Final = (3, 4, 7, 8)
+"""Orientations whose pixels are mirrored before height and width change places."""
+_BILINEAR: Final = 2
+_ROUNDING: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """How the images of a column become pixels.
+
+    Attributes:
+        size: height and width; None for those of each image.
+        fit: how an image comes to the size.
+    """
+
+    size: Size | None = None
+    fit: Fit = "stretch"
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all images have one size."""
+        return self.size is not None and self.fit != "shortest"
+
+
+AS_THEY_ARE: Final = Pictures()
+
+
+def size_of(image_size: int | Size | None) -> Size | None:
+    """Return height and width, for which one number may stand. Raises UsageError for other values."""
+    if image_size is None:
+        return None
+    size = image_size if isinstance(image_size, (tuple, list)) else (image_size, image_size)
+    if len(size) != 2 or any(type(each) is not int or each < 1 for each in size):  # noqa: PLR2004 - height, width
+        raise UsageError("image_size is a number of at least 1, or height and width", found=repr(image_size))
+    return size[0], size[1]
+
+
+def is_several(image_size: ImageSize) -> TypeGuard[Sequence[Size]]:
+    """Return whether an `image_size` is a list of sizes, of which each batch has one."""
+    if not isinstance(image_size, (tuple, list)) or not image_size:
+        return False
+    return all(isinstance(each, (tuple, list)) for each in image_size)
+
+
+def sizes_of(image_size: ImageSize) -> tuple[Size, ...]:
+    """Return the sizes that batches may have: none, one, or those of a list. Raises UsageError for other values."""
+    one: Any = image_size  # or no size, which `size_of` refuses
+    sizes = [size for each in (one if is_several(image_size) else [one]) if (size := size_of(each)) is not None]
+    if len({*sizes}) < len(sizes):
+        raise UsageError("image_size has a size twice", found=repr(image_size)[:200], advice="Name each size once.")
+    return tuple(sizes)
+
+
+def refuse_wrong_fit(fit: Fit | None, sizes: Sequence[Size]) -> None:
+    """Raise UsageError for a `fit` that is none, has no size, or does not suit the sizes."""
+    if fit is None:
+        return
+    if fit not in get_args(Fit):
+        raise UsageError("no such fit", expected=", ".join(get_args(Fit)), found=repr(fit))
+    if not sizes:
+        raise UsageError("fit says how images come to a size, and there is none", found=f"fit={fit!r}",
+                         advice="Add image_size=224, or leave fit out.")  # fmt: skip
+    if fit == "shortest" and (len(sizes) > 1 or sizes[0][0] != sizes[0][1]):
+        raise UsageError("the shortest side is one number", expected="such as image_size=224",
+                         found=f"image_size={sizes[0] if len(sizes) == 1 else [*sizes]}",
+                         advice='For images of one height and width: fit="crop" or fit="pad".')  # fmt: skip
+
+
+def as_pixels(data: Any, way: Way, pictures: Pictures = AS_THEY_ARE) -> Any:
+    """Return an image in RGB, upright: Pillow's, or `uint8` (height, width, 3) of numpy, (3, height, width) of torch.
+
+    The orientation in EXIF data is applied. Grey and palette images become RGB; transparency is left out; of 16 bits
+    the upper 8 are kept; of several frames the first one. Images are resized bilinear with antialiasing. A JPEG is
+    decoded at a half, quarter or eighth of its size where the result is no larger, which is several times faster.
+
+    Args:
+        data: the file, or an image of Pillow's.
+        way: what is given.
+        pictures: size, and how the image comes to it.
+
+    Raises:
+        DataError: the image is damaged, has more pixels than Pillow allows, or pixels of 32 bits.
+        MissingExtra: torch is not installed.
+    """
+    image = rgb_image(data, pictures)
+    if way == "pil":
+        return image
+    pixels = np.asarray(image)
+    return torch_here().from_numpy(pixels.transpose(2, 0, 1).copy()) if way == "torch" else pixels.copy()
+
+
+def rgb_image(data: Any, pictures: Pictures = AS_THEY_ARE) -> Any:
+    """Return an image of Pillow's, as `as_pixels` describes it."""
+    image = open_image(data, upright=False) if isinstance(data, (bytes, memoryview)) else data
+    from PIL import Image as Pillow
+
+    try:
+        return _upright(image, pictures)
+    except DataError:
+        raise
+    except (*BROKEN, Pillow.DecompressionBombError, Pillow.DecompressionBombWarning) as error:
+        raise DataError("the image cannot be decoded", found=str(error)[:200]) from error
+
+
+def _upright(image: Any, pictures: Pictures) -> Any:
+    if image.format not in _FORMATS_WITH_DRAFT:
+        image.load()  # readers of TIFF and AVIF turn the image by themselves
+    turn = orientation_of(image)
+    if pictures.size is None:
+        image = _as_rgb(image)
+        image.load()
+    else:
+        image = _resized(image, turn, pictures)
+    if turn in _TURNS:
+        image = image.transpose(_TURNS[turn])
+    if pictures.size is not None and pictures.fit == "pad" and image.size != pictures.size[::-1]:
+        image = _padded(image, pictures.size)
+    return image
+
+
+def _resized(image: Any, turn: int, pictures: Pictures) -> Any:
+    """The part of an image that a fit keeps, resized, with its pixels still as they are stored."""
+    upright_size = image.size[::-1] if turn in SIDEWAYS else image.size
+    box, size = _kept(upright_size, pictures)
+    if turn in SIDEWAYS:
+        size = size[::-1]
+    box = _as_stored(box, upright_size, turn)
+    stored_width, stored_height = image.size
+    wanted = (stored_width * size[0] / (box[2] - box[0]), stored_height * size[1] / (box[3] - box[1]))
+    drafted = image.draft("RGB", (ceil(wanted[0] - _ROUNDING), ceil(wanted[1] - _ROUNDING)))
+    image = _as_rgb(image)
+    if drafted is not None:  # what is decoded small has a last row and column of fewer pixels than the others
+        across, down = drafted[1][2] / stored_width, drafted[1][3] / stored_height
+        box = (box[0] * across, box[1] * down, box[2] * across, box[3] * down)
+    if image.size != size or box != (0, 0, *size):
+        image = image.resize(size, resample=_BILINEAR, box=box, reducing_gap=2.0)
+    image.load()
+    return image
+
+
+def _kept(image_size: tuple[int, int], pictures: Pictures) -> tuple[_Box, tuple[int, int]]:
+    """The part of an upright image that a fit keeps, and the width and height that this part gets."""
+    assert pictures.size is not None, "the caller has looked"
+    (width, height), (to_height, to_width) = image_size, pictures.size
+    whole, wider = (0.0, 0.0, float(width), float(height)), width * to_height - height * to_width
+    if pictures.fit == "shortest":
+        long = int(to_width * max(width, height) / min(width, height))
+        return whole, (long, to_height) if width > height else (to_width, long)
+    if pictures.fit == "pad" and wider:
+        narrow = max(round(height / width * to_width), 1) if wider > 0 else max(round(width / height * to_height), 1)
+        return whole, (to_width, narrow) if wider > 0 else (narrow, to_height)
+    if pictures.fit == "crop" and wider > 0:
+        kept = to_width * height / to_height
+        return ((width - kept) / 2, 0.0, (width + kept) / 2, float(height)), (to_width, to_height)
+    if pictures.fit == "crop":
+        kept = to_height * width / to_width
+        return (0.0, (height - kept) / 2, float(width), (height + kept) / 2), (to_width, to_height)
+    return whole, (to_width, to_height)
+
+
+def _as_stored(box: _Box, upright_size: tuple[int, int], turn: int) -> _Box:
+    """A part of an upright image as a part of the pixels that are stored."""
+    (left, upper, right, lower), (width, height) = box, upright_size
+    if turn in _LEFT_IS_RIGHT:
+        left, right = width - right, width - left
+    if turn in _TOP_IS_BOTTOM:
+        upper, lower = height - lower, height - upper
+    return (upper, left, lower, right) if turn in SIDEWAYS else (left, upper, right, lower)
+
+
+def _padded(image: Any, size: Size) -> Any:
+    """An image in the middle of a black one."""
+    from PIL import Image as Pillow
+
+    height, width = size
+    canvas = Pillow.new("RGB", (width, height))
+    canvas.paste(image, (round((width - image.width) / 2), round((height - image.height) / 2)))
+    return canvas
+
+
+def _as_rgb(image: Any) -> Any:
+    mode = image.mode
+    if mode == "RGB":
+        return image
+    if mode in ("I", "F"):
+        raise DataError("pixels of 32 bits do not become 8 bits", expected="an image of 8 or 16 bits",
+                        found=f"mode {mode}", advice="Give a function: decode={column: function}.")  # fmt: skip
+    if mode.startswith("I;16"):
+        from PIL import Image as Pillow
+
+        image = Pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # `convert` would make most of them white
+    elif mode == "P" and isinstance(image.info.get("transparency"), bytes):
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+@public("lading.train.aspect_buckets")
+def aspect_buckets(pixels: int, step: int = 64, most_ratio: float = 2.0) -> list[Size]:
+    """Return sizes of about so many pixels and of many proportions, as (height, width), the widest first.
+
+    Each picture is resized and cropped to the size whose proportions are nearest to its own. The sizes are those of
+    NovelAI and of kohya's trainers: to each multiple of `step` the largest other side of no more pixels, and a square.
+
+    Example:
+        sizes = lading.train.aspect_buckets(512 * 512)    # [(384, 640), (448, 576), (512, 512), (576, 448), (640, 384)]
+        lading.loader("train/*.tar", 32, image_size=sizes)
+
+    Args:
+        pixels: that a size has, at most.
+        step: sides are multiples of it.
+        most_ratio: of the longer side to the shorter one; 4 for all sizes that kohya's trainers have.
+
+    Raises:
+        UsageError: there is no such size, or an argument is no number of at least 1.
+    """
+    wrong = type(pixels) is not int or type(step) is not int or step < 1 or not most_ratio >= 1
+    if wrong or pixels < step * step:
+        raise UsageError("aspect_buckets takes pixels for at least a square of step × step, and a ratio of at least 1",
+                         found=f"pixels={pixels!r}, step={step!r}, most_ratio={most_ratio!r}")  # fmt: skip
+    square = isqrt(pixels) // step * step
+    found = {(square, square)}
+    for side in range(step, int(sqrt(most_ratio * pixels)) + 1, step):
+        other = pixels // side // step * step
+        if other and max(side / other, other / side) <= most_ratio:
+            found |= {(side, other), (other, side)}
+    return sorted(found)
