@@ -7,6 +7,7 @@ from lading._core.train.feed import (
 )
 from lading._core.train.images import (
     aspect_buckets,
+    images,
 )
 from lading._core.train.loader import (
     Loader,
@@ -43,6 +44,7 @@ __all__ = [
     "TorchBatches",
     "aspect_buckets",
     "frames",
+    "images",
     "plan",
 ]
 

@@ -11,7 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -34,7 +34,7 @@ from lading._core.features.types import (
 )
 from lading._core.storage.threads import Running
 from lading._core.train.collate import PYTHON_TYPES, Columns, collated, columns_of, samples_of, uncollated
-from lading._core.train.decode import Decode, decoder_of, holds_media, of_function
+from lading._core.train.decode import Decode, decoder_of, holds_images, holds_media, of_function, takes_rng
 from lading._core.train.images import Fit, ImageSize, Pictures, Size, Way, is_several, refuse_wrong_fit, sizes_of
 from lading._core.train.missing import (
     Failed,
@@ -78,10 +78,20 @@ class _Making:
     Attributes:
         spread: shares the work out to threads.
         size: of images, unless their column has one; None for that of each image.
+        rng_of: makes the generator of the sample at a place.
     """
 
     spread: Spread
     size: Size | None
+    rng_of: Callable[[int], np.random.Generator]
+
+
+RngOf: TypeAlias = Callable[[int, str], np.random.Generator]
+"""Makes the generator of the sample at a place, for one use of it: `transform` or `decode`."""
+
+
+def _any_rng(place: int, _: str) -> np.random.Generator:
+    return np.random.default_rng(place)
 
 
 def one_by_one(call: Callable[[int], None], count: int) -> None:
@@ -164,7 +174,7 @@ class ColumnMaker:
         rows: pa.Table,
         count: int,
         as_samples: Callable[[pa.Table], list[dict[str, Any]]] | None = None,
-        rng_of: Callable[[int], np.random.Generator] = np.random.default_rng,
+        rng_of: RngOf = _any_rng,
         spread: Spread = one_by_one,
         size: Size | None = None,
     ) -> tuple[Columns, Failed]:
@@ -174,7 +184,7 @@ class ColumnMaker:
             rows: of the samples.
             count: number of samples.
             as_samples: gives the rows of documents as samples (`OpenDataset.as_samples`); None where a row is a sample.
-            rng_of: makes the generator of the sample at a place, for a transform that takes one.
+            rng_of: makes generators, for a transform that takes one, and for columns that draw.
             spread: shares the work out to threads.
             size: of the images of this batch; by default that of the recipe.
 
@@ -186,7 +196,7 @@ class ColumnMaker:
         if self._known is not None and (recipe.decode or recipe.image_size or isinstance(recipe.missing, Mapping)):
             self._refuse_unknown(self._known())
             self._known = None
-        making = _Making(spread, self._size_of(size))
+        making = _Making(spread, self._size_of(size), lambda i: rng_of(i, "decode"))
         samples = rows if as_samples is None else as_samples(rows)
         if self._recipe.transform is None:
             columns = self._columns(samples, failed, making)
@@ -198,7 +208,7 @@ class ColumnMaker:
         def make(group: int) -> None:
             errors: Failed = {}
             places = range(count)[group * at_once : (group + 1) * at_once]
-            some = replace(making, spread=one_by_one)
+            some = _Making(one_by_one, making.size, lambda i: rng_of(places[i], "decode"))
             columns = self._columns(samples[places.start : places.stop], errors, some)
             made[places.start : places.stop] = self._transformed(columns, places, errors, rng_of)
             failed.update({places[i]: error for i, error in errors.items()})
@@ -331,17 +341,27 @@ class ColumnMaker:
         key = (field.name, field.type, (field.metadata or {}).get(FEATURE_KEY), making.size)
         found = self._readers.get(key)
         if found is None:
-            read = self._reader(field, Pictures(making.size, self._fit))
+            read = self._reader(field, making.size)
             found = self._readers[key] = read, self._way(field.name, feature_of(field)) is not None
         return found
 
-    def _reader(self, field: pa.Field, pictures: Pictures) -> _Reader:
-        """How a column is read."""
+    def _pictures(self, way: Decode, size: Size | None) -> tuple[Callable[..., Any] | Way | None, Pictures]:
+        """What values become, and how images among them become pixels, in a batch with images of a size."""
+        if isinstance(way, Pictures):
+            return self._default, way.within(size, self._fit)
+        return way, Pictures(size, self._fit)
+
+    def _reader(self, field: pa.Field, size: Size | None) -> _Reader:
+        """How a column is read, in a batch with images of a size."""
         name, feature, kind = field.name, feature_of(field), _plain(pa.nulls(0, field.type)).type
-        way = self._way(name, feature)
+        given = self._way(name, feature)
+        way, pictures = self._pictures(given, size)
         if feature.medium == "video" and name in (self._recipe.decode or {}) and way in get_args(Way):
-            raise UsageError("a video becomes frames by a function", found=f"decode={{{name!r}: {way!r}}}",
+            raise UsageError("a video becomes frames by a function", found=f"decode={{{name!r}: {given!r}}}",
                              expected="such as lading.train.frames(count=8), or None")  # fmt: skip
+        if isinstance(given, Pictures) and not (holds_images(feature) or feature.is_bytes):
+            raise UsageError("lading.train.images is for images and bytes", found=f"decode={{{name!r}: images(…)}} of "
+                             f"a column of {type(feature).__name__}")  # fmt: skip
         arrays = self._makes_arrays and self._recipe.transform is None and name not in self._stored
         is_image = feature.medium == "image" or (feature.is_bytes and not holds_media(name, feature))
         if arrays and pictures.is_even and way in ("numpy", "torch") and is_image:
@@ -354,7 +374,7 @@ class ColumnMaker:
         elif arrays and way is None and feature.mds_encoding is None:  # such values are numbers, or others
             self._lists.add(name)
         if way is not None:
-            return partial(_each, function=decoder_of(name, feature, way, pictures))
+            return partial(_each, function=decoder_of(name, feature, way, pictures), draws=takes_rng(given))
         if is_numbers:
             return _list_values
         return _scalars if _is_number(kind) and name not in self._stored else _as_stored(feature, kind)
@@ -362,20 +382,22 @@ class ColumnMaker:
     # Documents
 
     def _documents(self, samples: list[dict[str, Any]], failed: Failed, making: _Making) -> Columns:
-        way = self._way(_ITEM, Image())
+        given = self._way(_ITEM, Image())
+        way, pictures = self._pictures(given, making.size)
         if way is not None:
-            function = decoder_of(_ITEM, Image(), way, Pictures(making.size, self._fit))
+            function, draws = decoder_of(_ITEM, Image(), way, pictures), takes_rng(given)
 
-            def decoded(item: dict[str, Any]) -> dict[str, Any]:
+            def decoded(item: dict[str, Any], rng: list[np.random.Generator]) -> dict[str, Any]:
                 named = item.get(_ITEM) is not None and (callable(way) or item.get("modality") == "image")
-                return {**item, _ITEM: function(item[_ITEM])} if named else item
+                return {**item, _ITEM: function(item[_ITEM], *rng)} if named else item
 
             samples = [*samples]
 
             def decode_items(i: int) -> None:
                 sample = samples[i]
                 try:
-                    samples[i] = {**sample, "items": [decoded(item) for item in sample["items"]]}
+                    rng = [making.rng_of(i)] if draws else []
+                    samples[i] = {**sample, "items": [decoded(item, rng) for item in sample["items"]]}
                 except LadingError as error:
                     failed[i] = error.at(column=_ITEM, sample=sample.get("sample_id"))
 
@@ -383,9 +405,7 @@ class ColumnMaker:
         self._lists |= {"items", "sample_id"}
         return columns_of(samples)
 
-    def _transformed(
-        self, columns: Columns, places: range, failed: Failed, rng_of: Callable[[int], np.random.Generator]
-    ) -> list[dict[str, Any]]:
+    def _transformed(self, columns: Columns, places: range, failed: Failed, rng_of: RngOf) -> list[dict[str, Any]]:
         """What `transform` makes of the sample at each place; an empty dict for one that failed."""
         transform = self._recipe.transform
         assert transform is not None, "the caller has looked"
@@ -393,7 +413,7 @@ class ColumnMaker:
         for i, sample in enumerate(samples_of(columns) if columns else [{} for _ in places]):
             if i not in failed:
                 try:
-                    more = {"rng": rng_of(places[i])} if self._draws else {}
+                    more = {"rng": rng_of(places[i], "transform")} if self._draws else {}
                     with Running(transform):
                         made.append(_as_dict(transform(sample, **more)))
                     continue
@@ -573,12 +593,13 @@ def _pixels(column: pa.Array, failed: Failed, making: _Making, *, pictures: Pict
     """Images of one size as one array, channels last or first: (samples, height, width, 3)."""
     size = pictures.size or ()
     made = np.zeros((len(column), 3, *size) if channels_first else (len(column), *size, 3), np.uint8)
-    function = decoder_of("", Image(), "pil", pictures)
+    function, draws = decoder_of("", Image(), "pil", pictures), pictures.draws
     values = _python(column, failed)
 
     def decode_image(i: int) -> None:
         try:
-            image = None if values[i] is None else function(values[i])
+            rng = [making.rng_of(i)] if draws else []
+            image = None if values[i] is None else function(values[i], *rng)
         except LadingError as error:
             failed[i] = error
             return
@@ -627,7 +648,12 @@ def _batchwise(
 
 
 def _each(
-    column: pa.Array, failed: Failed, making: _Making | None = None, *, function: Callable[[Any], Any] | None
+    column: pa.Array,
+    failed: Failed,
+    making: _Making | None = None,
+    *,
+    function: Callable[..., Any] | None,
+    draws: bool = False,
 ) -> list[Any]:
     """Values, by a function of each that is not null; None where it raises an error of lading's."""
     values = _python(column, failed)
@@ -635,7 +661,8 @@ def _each(
 
         def call(i: int) -> None:
             try:
-                values[i] = None if values[i] is None else function(values[i])
+                rng = [making.rng_of(i)] if draws and making is not None else []
+                values[i] = None if values[i] is None else function(values[i], *rng)
             except LadingError as error:
                 failed[i], values[i] = error, None
 
@@ -693,9 +720,20 @@ def _refuse_wrong(recipe: Recipe) -> None:
         raise UsageError("decode must say what each column becomes", expected='a dict such as {"jpg": "pil"}, or False',
                          found=repr(recipe.decode))  # fmt: skip
     for name, how in (recipe.decode or {}).items():
-        if how is not None and not callable(how) and how not in get_args(Way):
-            raise UsageError(f"no such way to decode {name!r}", expected="pil, numpy, torch, None or a function",
-                             found=repr(how))  # fmt: skip
+        if isinstance(how, Pictures):
+            _refuse_without_size(name, how, recipe)
+        elif how is not None and not callable(how) and how not in get_args(Way):
+            raise UsageError(f"no such way to decode {name!r}", found=repr(how),
+                             expected="pil, numpy, torch, lading.train.images(…), None or a function")  # fmt: skip
+
+
+def _refuse_without_size(name: str, pictures: Pictures, recipe: Recipe) -> None:
+    given = {"fit": pictures.fit, "random_crop": pictures.random_crop}
+    for argument, value in given.items():
+        if value is not None and pictures.size is None and recipe.image_size is None:
+            raise UsageError(f"{argument} says how images come to a size, and there is none",
+                             found=f"decode={{{name!r}: images({argument}={value!r})}}",
+                             advice=f"Give it a size: images(224, {argument}={value!r}).")  # fmt: skip
 
 
 def _refuse_ignored(recipe: Recipe) -> None:

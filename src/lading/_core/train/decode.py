@@ -7,6 +7,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from lading._core.content.media_files import VideoFile
 from lading._core.features.types import Feature, Image, decode
 from lading._core.storage.threads import Running
@@ -22,18 +24,24 @@ __all__ = [
     "holds_images",
     "holds_media",
     "of_function",
+    "takes_rng",
 ]
 
-Decode: TypeAlias = Way | Callable[[Any], Any] | None
-"""What the values of a column become: an image of Pillow's, an array, a tensor; the result of a function of the value
-that `ds.with_decode(False)[i]` has, such as the bytes of an image; or that value itself for None."""
+Decode: TypeAlias = Way | Pictures | Callable[..., Any] | None
+"""What the values of a column become: an image of Pillow's, an array, a tensor; pixels by `lading.train.images`; the
+result of a function of the value that `ds.with_decode(False)[i]` has, such as the bytes of an image; or that value
+itself for None. A function with an attribute `draws` that is True is given the generator of the sample, too."""
 
 _IMAGES_OF_MDS = {"list[pil]", "list[jpeg]", "list[png]", "jpeg_array", "jpegarray"}
 _SAFETENSORS = "safetensors"
 
 
-def decoder_of(name: str, feature: Feature, way: Decode, pictures: Pictures = AS_THEY_ARE) -> Callable[[Any], Any]:
+def decoder_of(
+    name: str, feature: Feature, way: Callable[..., Any] | Way | None, pictures: Pictures = AS_THEY_ARE
+) -> Callable[..., Any]:
     """Return the function that decodes a stored value of a column, which is not None.
+
+    It is given the generator of the sample, too, if the way or the pictures draw.
 
     Args:
         name: of the column.
@@ -45,7 +53,7 @@ def decoder_of(name: str, feature: Feature, way: Decode, pictures: Pictures = AS
         UsageError: the way does not suit the feature.
     """
     if callable(way):
-        return lambda value: _called(way, decode(feature, value))
+        return lambda value, *rng: _called(way, decode(feature, value), *rng)
     if way is None:
         return partial(decode, feature)
     if feature.is_bytes:
@@ -60,7 +68,12 @@ def decoder_of(name: str, feature: Feature, way: Decode, pictures: Pictures = AS
     if not holds_media(name, feature) and feature.array is None:
         raise UsageError("only media, arrays and bytes can be decoded in this way", expected="None or a function",
                          found=f"decode={{{name!r}: {way!r}}} of a column of {type(feature).__name__}")  # fmt: skip
-    return lambda value: _media(feature, decode(feature, value), way, pictures)
+    return lambda value, rng=None: _media(feature, decode(feature, value), way, pictures, rng)
+
+
+def takes_rng(way: Decode) -> bool:
+    """Return whether a decoder is given the generator of the sample beside each value."""
+    return getattr(way, "draws", False) is True
 
 
 def holds_media(name: str, feature: Feature) -> bool:
@@ -83,20 +96,22 @@ def _media_in(feature: Feature) -> set[str]:
     return {leaf.medium or "image" for leaf in feature.leaves() if leaf.is_media or leaf.mds_encoding in encoded}
 
 
-def _media(feature: Feature, value: Any, way: Way, pictures: Pictures) -> Any:
+def _media(feature: Feature, value: Any, way: Way, pictures: Pictures, rng: np.random.Generator | None = None) -> Any:
     """Return a value with its media decoded, also inside lists and structs."""
-    return feature.changed(value, lambda leaf, inside: _medium(leaf, inside, way, pictures))
+    return feature.changed(value, lambda leaf, inside: _medium(leaf, inside, way, pictures, rng))
 
 
-def _medium(feature: Feature, value: Any, way: Way, pictures: Pictures) -> Any:
+def _medium(feature: Feature, value: Any, way: Way, pictures: Pictures, rng: np.random.Generator | None) -> Any:
     if feature.mds_encoding in _IMAGES_OF_MDS:
-        return [as_pixels(item, way, pictures) for item in value]
+        return [as_pixels(item, way, pictures, rng) for item in value]
     if value is None or not (feature.is_media or feature.mds_encoding == "pil"):
         return value
     stored = _stored(value)
     if stored is None or feature.medium == "video":
         return stored if stored is None else VideoFile(stored)
-    return as_sound(stored, torch=way == "torch") if feature.medium == "audio" else as_pixels(stored, way, pictures)
+    return (
+        as_sound(stored, torch=way == "torch") if feature.medium == "audio" else as_pixels(stored, way, pictures, rng)
+    )
 
 
 def _stored(value: Any) -> Any:
@@ -150,10 +165,10 @@ def of_function(verb: str, error: Exception, key: Any = None) -> LadingError:
     return made
 
 
-def _called(function: Callable[[Any], Any], value: Any) -> Any:
+def _called(function: Callable[..., Any], value: Any, *rng: np.random.Generator) -> Any:
     try:
         with Running(function):
-            return function(value)
+            return function(value, *rng)
     except LadingError:
         raise
     except Exception as error:

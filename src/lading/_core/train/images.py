@@ -1,10 +1,14 @@
-"""Images as pixels: upright, in RGB, resized to a size by stretching, cropping or padding."""
+"""Images as pixels: upright, in RGB, resized to a size by stretching, cropping or padding, cut and mirrored at random.
+
+An image draws the same numbers whatever is done with them. So images of one sample that are drawn for alike, such as a
+photo and its mask in two columns, are cut and mirrored alike.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import ceil, isqrt, sqrt
+from dataclasses import dataclass, replace
+from math import ceil, inf, isqrt, sqrt
 from typing import Any, Final, Literal, TypeAlias, TypeGuard, get_args
 
 import numpy as np
@@ -24,6 +28,7 @@ __all__ = [
     "Way",
     "as_pixels",
     "aspect_buckets",
+    "images",
     "is_several",
     "refuse_wrong_fit",
     "rgb_image",
@@ -53,8 +58,15 @@ _TURNS: Final = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 _LEFT_IS_RIGHT: Final = (2, 3, 6, 7)
 _TOP_IS_BOTTOM: Final = (3, 4, 7, 8)
 """Orientations whose pixels are mirrored before height and width change places."""
+_LEFT_TO_RIGHT: Final = 0
+"""Pillow's `Transpose` that mirrors an image."""
 _BILINEAR: Final = 2
 _ROUNDING: Final = 1e-6
+_RATIO: Final = (3 / 4, 4 / 3)
+_TRIES: Final = 10
+_OF_A_TRY: Final = 4
+_NUMBERS: Final = 1 + _TRIES * _OF_A_TRY
+"""That an image draws: one for whether it is mirrored, and those of each try to cut it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +74,90 @@ class Pictures:
     """How the images of a column become pixels.
 
     Attributes:
-        size: height and width; None for those of each image.
-        fit: how an image comes to the size.
+        size: height and width; None for those of each image, or of the loader's `image_size`.
+        fit: how an image comes to the size; None for that of the loader.
+        random_crop: least and most share of the area that is kept of an image; None keeps what the fit does.
+        ratio: least and most proportion, width to height, of what is kept, in proportions of the size.
+        flip: probability that an image is mirrored.
     """
 
     size: Size | None = None
-    fit: Fit = "stretch"
+    fit: Fit | None = None
+    random_crop: tuple[float, float] | None = None
+    ratio: tuple[float, float] = _RATIO
+    flip: float = 0.0
+
+    @property
+    def draws(self) -> bool:
+        """Whether the images of a sample need its generator."""
+        return self.random_crop is not None or self.flip > 0
 
     @property
     def is_even(self) -> bool:
         """Whether all images have one size."""
-        return self.size is not None and self.fit != "shortest"
+        return self.size is not None and (self.fit != "shortest" or self.random_crop is not None)
+
+    def within(self, size: Size | None, fit: Fit) -> Pictures:
+        """These, with the size and the fit of a loader where they have none."""
+        return replace(self, size=self.size or size, fit=self.fit or fit)
 
 
 AS_THEY_ARE: Final = Pictures()
+
+
+@public("lading.train.images")
+def images(
+    size: int | Size | None = None,
+    *,
+    fit: Fit | None = None,
+    random_crop: tuple[float, float] | None = None,
+    ratio: tuple[float, float] = _RATIO,
+    flip: float = 0.0,
+) -> Pictures:
+    """Say how the images of a column become pixels: resized, cropped and mirrored at random.
+
+    The column is an array, as with `image_size`, and JPEGs are decoded no larger than needed. What is random is drawn
+    from the seed, the epoch and the place of the sample in the order: a resumed job draws the same numbers, with any
+    ranks and workers. Columns of a sample with equal arguments are cut and mirrored alike; images in one list are not.
+
+    Example:
+        crops = lading.train.images(224, random_crop=(0.08, 1), flip=0.5)
+        lading.loader("train/*.tar", 64, shuffle=True, decode={"jpg": crops})
+
+    Args:
+        size: height and width, one number for both; by default the `image_size` of the loader.
+        fit: how images come to the size, as `lading.loader` takes it; by default as there.
+        random_crop: least and most share of an image's area. The part of a random share, proportion and place is
+            stretched to the size: torchvision's `RandomResizedCrop` has `(0.08, 1)`.
+        ratio: least and most proportion of the part, width to height, as a multiple of that of the size; `(1, 1)` keeps
+            proportions. Where ten draws do not fit into the image, it is the largest part in the middle.
+        flip: probability that an image is mirrored, left to right.
+
+    Raises:
+        UsageError: an argument is wrong, or changes nothing beside the others.
+    """
+    found = Pictures(size_of(size), fit, random_crop, ratio, flip)
+    if random_crop is not None and not _are_bounds(random_crop, 1):
+        raise UsageError("random_crop is the least and the most share of an image's area", expected="such as (0.08, 1)",
+                         found=repr(random_crop))  # fmt: skip
+    if not _are_bounds(ratio) or (random_crop is None and ratio != _RATIO):
+        raise UsageError("ratio is the least and the most proportion of a random crop",
+                         expected="such as (3/4, 4/3), with random_crop", found=repr(ratio))  # fmt: skip
+    if type(flip) not in (int, float) or not 0 <= flip <= 1:
+        raise UsageError("flip is a probability", expected="a number from 0 to 1", found=repr(flip))
+    if fit is not None and random_crop is not None:
+        raise UsageError("a random crop is stretched to the size", found=f"fit={fit!r} with random_crop",
+                         advice="Leave fit out. random_crop with ratio=(1, 1) keeps proportions.")  # fmt: skip
+    if found.size is not None:
+        refuse_wrong_fit(fit, [found.size])
+    return found
+
+
+def _are_bounds(value: Any, most: float = inf) -> bool:
+    """Whether a value is two numbers above 0, the smaller first."""
+    if not isinstance(value, (tuple, list)) or [type(each) in (int, float) for each in value] != [True, True]:
+        return False
+    return bool(0 < value[0] <= value[1] <= most and value[1] < inf)
 
 
 def size_of(image_size: int | Size | None) -> Size | None:
@@ -119,7 +201,7 @@ def refuse_wrong_fit(fit: Fit | None, sizes: Sequence[Size]) -> None:
                          advice='For images of one height and width: fit="crop" or fit="pad".')  # fmt: skip
 
 
-def as_pixels(data: Any, way: Way, pictures: Pictures = AS_THEY_ARE) -> Any:
+def as_pixels(data: Any, way: Way, pictures: Pictures = AS_THEY_ARE, rng: np.random.Generator | None = None) -> Any:
     """Return an image in RGB, upright: Pillow's, or `uint8` (height, width, 3) of numpy, (3, height, width) of torch.
 
     The orientation in EXIF data is applied. Grey and palette images become RGB; transparency is left out; of 16 bits
@@ -130,32 +212,35 @@ def as_pixels(data: Any, way: Way, pictures: Pictures = AS_THEY_ARE) -> Any:
         data: the file, or an image of Pillow's.
         way: what is given.
         pictures: size, and how the image comes to it.
+        rng: of the sample, if they draw.
 
     Raises:
         DataError: the image is damaged, has more pixels than Pillow allows, or pixels of 32 bits.
         MissingExtra: torch is not installed.
     """
-    image = rgb_image(data, pictures)
+    image = rgb_image(data, pictures, rng)
     if way == "pil":
         return image
     pixels = np.asarray(image)
     return torch_here().from_numpy(pixels.transpose(2, 0, 1).copy()) if way == "torch" else pixels.copy()
 
 
-def rgb_image(data: Any, pictures: Pictures = AS_THEY_ARE) -> Any:
+def rgb_image(data: Any, pictures: Pictures = AS_THEY_ARE, rng: np.random.Generator | None = None) -> Any:
     """Return an image of Pillow's, as `as_pixels` describes it."""
     image = open_image(data, upright=False) if isinstance(data, (bytes, memoryview)) else data
     from PIL import Image as Pillow
 
+    numbers = rng.random(_NUMBERS).tolist() if rng is not None and pictures.draws else ()
     try:
-        return _upright(image, pictures)
+        image = _upright(image, pictures, numbers)
+        return image.transpose(_LEFT_TO_RIGHT) if numbers and numbers[0] < pictures.flip else image
     except DataError:
         raise
     except (*BROKEN, Pillow.DecompressionBombError, Pillow.DecompressionBombWarning) as error:
         raise DataError("the image cannot be decoded", found=str(error)[:200]) from error
 
 
-def _upright(image: Any, pictures: Pictures) -> Any:
+def _upright(image: Any, pictures: Pictures, numbers: Sequence[float]) -> Any:
     if image.format not in _FORMATS_WITH_DRAFT:
         image.load()  # readers of TIFF and AVIF turn the image by themselves
     turn = orientation_of(image)
@@ -163,7 +248,7 @@ def _upright(image: Any, pictures: Pictures) -> Any:
         image = _as_rgb(image)
         image.load()
     else:
-        image = _resized(image, turn, pictures)
+        image = _resized(image, turn, pictures, numbers)
     if turn in _TURNS:
         image = image.transpose(_TURNS[turn])
     if pictures.size is not None and pictures.fit == "pad" and image.size != pictures.size[::-1]:
@@ -171,10 +256,13 @@ def _upright(image: Any, pictures: Pictures) -> Any:
     return image
 
 
-def _resized(image: Any, turn: int, pictures: Pictures) -> Any:
-    """The part of an image that a fit keeps, resized, with its pixels still as they are stored."""
+def _resized(image: Any, turn: int, pictures: Pictures, numbers: Sequence[float]) -> Any:
+    """The part of an image that is kept, resized, with its pixels still as they are stored."""
     upright_size = image.size[::-1] if turn in SIDEWAYS else image.size
-    box, size = _kept(upright_size, pictures)
+    if pictures.random_crop is None:
+        box, size = _kept(upright_size, pictures)
+    else:
+        box, size = _cut(upright_size, pictures, numbers)
     if turn in SIDEWAYS:
         size = size[::-1]
     box = _as_stored(box, upright_size, turn)
@@ -209,6 +297,31 @@ def _kept(image_size: tuple[int, int], pictures: Pictures) -> tuple[_Box, tuple[
         kept = to_height * width / to_width
         return (0.0, (height - kept) / 2, float(width), (height + kept) / 2), (to_width, to_height)
     return whole, (to_width, to_height)
+
+
+def _cut(image_size: tuple[int, int], pictures: Pictures, numbers: Sequence[float]) -> tuple[_Box, tuple[int, int]]:
+    """The part of an upright image that a random crop keeps, and the width and height that this part gets.
+
+    Source: torchvision's `RandomResizedCrop`, whose proportions of height and width are those of a square.
+    """
+    assert pictures.size is not None, "the caller has looked"
+    assert pictures.random_crop is not None, "the caller has looked"
+    (width, height), size = image_size, pictures.size[::-1]
+    least, most = pictures.random_crop
+    narrow, wide = (each * size[0] / size[1] for each in pictures.ratio)
+    for first in range(1, _NUMBERS, _OF_A_TRY):
+        share, proportion, across, down = numbers[first : first + _OF_A_TRY]
+        area = width * height * (least + (most - least) * share)
+        ratio = narrow * (wide / narrow) ** proportion
+        kept = round(sqrt(area * ratio)), round(sqrt(area / ratio))
+        if 0 < kept[0] <= width and 0 < kept[1] <= height:
+            left = min(int(across * (width - kept[0] + 1)), width - kept[0])
+            upper = min(int(down * (height - kept[1] + 1)), height - kept[1])
+            return (left, upper, left + kept[0], upper + kept[1]), size
+    ratio = min(max(width / height, narrow), wide)
+    kept = max(min(width, round(height * ratio)), 1), max(min(height, round(width / ratio)), 1)
+    left, upper = (width - kept[0]) // 2, (height - kept[1]) // 2
+    return (left, upper, left + kept[0], upper + kept[1]), size
 
 
 def _as_stored(box: _Box, upright_size: tuple[int, int], turn: int) -> _Box:

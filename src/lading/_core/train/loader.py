@@ -60,7 +60,9 @@ _OF_OTHERS: Final = {
     "shuffle_seed": "Write seed=N.",
     "predownload": 'Write ahead_bytes="1GB": so much is read ahead of the loop.',
     "handler": 'Write on_error="skip": loader.skipped lists the samples that were replaced.',
-    "resize": "Write image_size=(height, width).",
+    "resize": 'Write image_size=(height, width), and fit="crop" or fit="pad" to keep proportions.',
+    "random_crop": 'Write decode={"jpg": lading.train.images(224, random_crop=(0.08, 1))}.',
+    "flip": 'Write decode={"jpg": lading.train.images(224, flip=0.5)}.',
     "epochs": "A loop over the loader is one epoch.",
     "num_epochs": "A loop over the loader is one epoch.",
     "epoch": "Call loader.set_epoch(N) before the loop.",
@@ -119,8 +121,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         decode: what becomes of columns, such as `{"jpg": "pil"}`: `pil`, `numpy` (height, width, 3), `torch`
             (3, height, width), None for a list of values as `ds.with_decode(False)[i]` has them, such as bytes, or a
             function of such a value. By default images and audio are arrays or tensors, as `collate` says. False
-            decodes no media, and is the default for `ds.with_decode(False)`. `lading.train.frames` is a function for
-            videos.
+            decodes no media, and is the default for `ds.with_decode(False)`. `lading.train.images` crops and mirrors
+            images at random; `lading.train.frames` is a function for videos.
         image_size: height and width of images, one number for both: a column of them is one array. None leaves them as
             they are.
         fit: how images come to `image_size`: `stretch`, which is the default, changes proportions; `crop` cuts off what

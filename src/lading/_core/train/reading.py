@@ -396,10 +396,10 @@ class EpochReader:
         self.maker.complete(columns, failed)
         return columns, failed
 
-    def _rng_of(self, positions: NDArray[np.int64], i: int) -> np.random.Generator:
+    def _rng_of(self, positions: NDArray[np.int64], i: int, use: str) -> np.random.Generator:
         """The generator of the i-th sample: the same in this epoch on any rank, in any thread, after any stop."""
         position = int(positions[i]) % self.share.num_samples
-        return np.random.default_rng(derived_key(self.feed.seed, self.epoch, "transform", position))
+        return np.random.default_rng(derived_key(self.feed.seed, self.epoch, use, position))
 
     def _made(self, chunk: Chunk, i: int, spread: Spread) -> tuple[Any, list[SkippedSample]]:
         """A batch, and the samples that were left out for it."""
