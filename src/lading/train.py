@@ -25,6 +25,9 @@ from lading._core.train.plan import (
 from lading._core.train.skipped import (
     SkippedSample,
 )
+from lading._core.train.sounds import (
+    sound,
+)
 from lading._core.train.videos import (
     frames,
 )
@@ -46,6 +49,7 @@ __all__ = [
     "frames",
     "images",
     "plan",
+    "sound",
 ]
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
-__all__ = ["sound_file", "video_file"]
+__all__ = ["sound_file", "sound_of_video", "video_file"]
 
 
 def sound_file(sound: Any, rate: int = 16_000, kind: str = "FLAC", subtype: str | None = None) -> bytes:
@@ -18,15 +20,34 @@ def sound_file(sound: Any, rate: int = 16_000, kind: str = "FLAC", subtype: str 
     return data.getvalue()
 
 
-def video_file(count: int, kind: str = "mp4", codec: str = "mpeg4", gop: int = 7) -> bytes:
-    """Return a video of 64 × 48 pixels and 10 frames a second, whose frames get brighter."""
+def sound_of_video(sound: Any, rate: int = 44_100) -> bytes:
+    """Return an MP4 file whose only stream is (frames, 2) of floats in AAC."""
+    av = pytest.importorskip("av")
+    data = io.BytesIO()
+    with av.open(data, "w", format="mp4") as container:
+        stream = container.add_stream("aac", rate=rate, layout="stereo")
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(sound.T), format="fltp", layout="stereo")
+        frame.sample_rate = rate
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return data.getvalue()
+
+
+def video_file(
+    count: int, kind: str = "mp4", codec: str = "mpeg4", gop: int = 7, *, times: Sequence[int] | None = None
+) -> bytes:
+    """Return a video of 64 × 48 pixels, whose frames get brighter: 10 a second, or at these milliseconds."""
     av = pytest.importorskip("av")
     data = io.BytesIO()
     with av.open(data, "w", format=kind) as container:
         stream = container.add_stream(codec, rate=10, options={"g": str(gop), "bf": "2" if codec == "mpeg4" else "0"})
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        if times is not None:
+            stream.codec_context.time_base = Fraction(1, 1000)
         for i in range(count):
             frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 40 + 4 * i, np.uint8), format="rgb24")
+            if times is not None:
+                frame.pts, frame.time_base = times[i], Fraction(1, 1000)
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
     return data.getvalue()

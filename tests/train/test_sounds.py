@@ -1,16 +1,20 @@
-"""Sound, next to what soundfile decodes."""
+"""Sound, next to what soundfile decodes and soxr resamples."""
 
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import lading
 from lading._core.train.decode import decoder_of
-from lading._core.train.sounds import as_sound
+from lading._core.train.sounds import as_sound, sound
 from lading.errors import DataError, UsageError
 from lading.features import Audio
+from sound_and_video import sound_file, sound_of_video
 
 _RNG = np.random.default_rng(1)
 
@@ -53,3 +57,125 @@ def test_a_header_that_claims_more_sound_takes_no_memory() -> None:
     claimed[21] |= 0x0F  # the upper bits of the number of frames (RFC 9639, 8.2)
     with pytest.raises(DataError, match=r"the audio (file is cut|cannot be decoded)"):
         as_sound(bytes(claimed), torch=False)
+
+
+_SOUND = _RNG.uniform(-1, 1, (44_100, 2)).astype(np.float32)  # one second, or more at lower rates
+
+
+def _whole(data: bytes, rate: int) -> np.ndarray[Any, Any]:
+    """(channels, samples) of a file at a rate, by soundfile and soxr."""
+    soxr = pytest.importorskip("soxr")
+    found, stored = pytest.importorskip("soundfile").read(io.BytesIO(data), dtype="float32", always_2d=True)
+    return np.asarray(soxr.resample(found, stored, rate)).T
+
+
+@pytest.mark.parametrize("kind, stored", [("FLAC", 44_100), ("WAV", 22_050), ("OGG", 16_000), ("MP3", 48_000)])
+def test_a_window_is_a_part_of_the_resampled_sound(kind: str, stored: int) -> None:
+    data = sound_file(_SOUND, stored, kind)
+    for rate in (8_000, 16_000, 44_100, 48_000):
+        whole = _whole(data, rate)
+        assert np.array_equal(sound(rate)(data), whole)
+        assert np.array_equal(sound(rate, mono=True)(data), _whole(sound_of(data, stored), rate)[0])
+        for start, stop in ((0, 0.25), (0.1, 0.7), (0.333, 0.9), (0.5, None)):
+            wanted = slice(round(start * rate), None if stop is None else round(stop * rate))
+            np.testing.assert_allclose(sound(rate, start=start, stop=stop)(data), whole[:, wanted], atol=2e-6)
+        room = whole.shape[1] - rate // 4
+        for at, first in (("start", 0), ("middle", (room + 1) // 2)):
+            found = sound(rate, seconds=0.25, at=at)(data)
+            np.testing.assert_allclose(found, whole[:, first : first + rate // 4], atol=2e-6)
+
+
+def sound_of(data: bytes, rate: int) -> bytes:
+    """The mean of the channels as a file of floats."""
+    found, _ = pytest.importorskip("soundfile").read(io.BytesIO(data), dtype="float32")
+    return sound_file(found.mean(axis=1), rate, "WAV", "FLOAT")
+
+
+def test_random_windows_lie_anywhere_with_the_same_chance() -> None:
+    count = np.arange(1000, dtype=np.float32) / 1000
+    data, rng = sound_file(count, 1000, "WAV", "FLOAT"), np.random.default_rng(2)
+    function = sound(1000, seconds=0.996, mono=True, at="random")
+    found = [function(data, rng) for _ in range(500)]
+    firsts = [round(float(each[0]) * 1000) for each in found]
+    assert all(np.array_equal(each, count[first : first + 996]) for each, first in zip(found, firsts, strict=True))
+    assert sorted(set(firsts)) == [0, 1, 2, 3, 4]
+    assert min(map(firsts.count, range(5))) > 60  # of 100 expected
+    with pytest.raises(UsageError, match="needs a generator"):
+        function(data)
+
+
+def test_a_sound_that_is_shorter_is_an_error_or_filled_up() -> None:
+    data = sound_file(_SOUND[:8000], 16_000)
+    for options in ({"seconds": 1}, {"start": 0.25, "stop": 1.25}):
+        with pytest.raises(DataError, match=r"shorter than the window.*0\.500 seconds.*pad=True"):
+            sound(16_000, **options)(data)
+        for rate in (16_000, 8_000):
+            found = sound(rate, **options, pad=True)(data)
+            there = round((0.5 - options.get("start", 0)) * rate)
+            assert found.shape == (2, rate)
+            np.testing.assert_allclose(found[:, :there], _whole(data, rate)[:, -there:], atol=2e-6)
+            assert not found[:, there:].any()
+    with pytest.raises(DataError, match="begins behind the sound"):
+        sound(16_000, start=0.5, stop=1, pad=True)(data)
+
+
+def test_only_the_window_is_decoded() -> None:
+    """Of a FLAC file that is cut, the first half is there; only what lies behind is an error."""
+    data = sound_file(_SOUND, 44_100)
+    cut = data[: len(data) // 2]
+    assert np.array_equal(sound(44_100, stop=0.3)(cut), sound(44_100, stop=0.3)(data))
+    for options in ({}, {"start": 0.7}, {"start": 0.4, "stop": 0.6}):
+        with pytest.raises(DataError, match=r"the audio (file is cut|cannot be decoded)"):
+            sound(44_100, **options)(cut)
+
+
+def test_a_file_that_does_not_say_its_length() -> None:
+    data = bytearray(sound_file(_SOUND, 16_000))
+    data[21], data[22:26] = data[21] & 0xF0, bytes(4)  # the number of frames (RFC 9639, 8.2)
+    whole = _whole(sound_file(_SOUND, 16_000), 8_000)
+    assert np.array_equal(sound(8_000)(bytes(data)), whole)
+    np.testing.assert_allclose(sound(8_000, start=1, stop=2)(bytes(data)), whole[:, 8_000:16_000], atol=2e-6)
+
+
+def test_the_sound_of_a_video_is_cut_too() -> None:
+    data = sound_of_video(_SOUND)
+    whole = sound(44_100)(data)
+    assert np.array_equal(sound(44_100, start=0.25, stop=0.5)(data), whole[:, 11_025:22_050])
+
+
+def test_a_rate_that_no_sound_has_takes_no_memory() -> None:
+    for options in ({}, {"stop": 1}):
+        with pytest.raises(DataError, match="implausible"):
+            sound(16_000, **options)(sound_file(_SOUND, 1, "WAV"))
+
+
+def test_windows_of_one_length_are_one_array_of_a_batch(tmp_path: Path) -> None:
+    files = [sound_file(_SOUND[: 8_000 + 100 * i], rate) for i, rate in enumerate((16_000, 44_100, 8_000))]
+    with lading.writer(tmp_path / "speech", format="webdataset") as writer:
+        for i, file in enumerate(files):
+            writer.write({"__key__": f"{i}", "flac": file})
+    decode = {"flac": sound(16_000, mono=True, seconds=0.25, at="middle", pad=True)}
+    [batch] = lading.loader(tmp_path / "speech", 3, decode=decode)
+    assert (batch["flac"].shape, batch["flac"].dtype) == ((3, 4000), np.float32)
+    assert np.array_equal(batch["flac"], [decode["flac"](file) for file in files])
+
+
+@pytest.mark.parametrize(
+    "options, match",
+    [
+        ({"rate": 16}, "at least 1,000 samples"),
+        ({"rate": 16e3}, "at least 1,000 samples"),
+        ({"start": -1}, "start is a number of seconds"),
+        ({"stop": "3"}, "stop is a number of seconds"),
+        ({"seconds": float("nan")}, "seconds is a number of seconds"),
+        ({"start": 2, "stop": 2}, "ends behind its start"),
+        ({"seconds": 0}, "seconds above 0"),
+        ({"seconds": 1, "stop": 2}, "or start and stop"),
+        ({"at": "random"}, "with seconds="),
+        ({"seconds": 1, "at": "end"}, "start, middle or random"),
+        ({"start": 1, "pad": True}, "pad fills up windows"),
+    ],
+)
+def test_wrong_windows_are_refused(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        sound(**{"rate": 16_000, **options})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import struct
 from typing import Any
 
@@ -77,10 +78,114 @@ def test_frames_of_what_is_novideo_file() -> None:
         frames(count=2)(sound.getvalue())
 
 
-@pytest.mark.parametrize("options", [{}, {"count": 0}, {"every": 0}, {"count": 2, "every": 2}])
-def test_wrong_numbers_of_frames_are_refused(options: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match="count or every"):
+_TIMES = [40 * i + (1000 if i > 12 else 0) + 7 * (i % 3) for i in range(30)]  # milliseconds; a gap of one second
+
+
+def _by_hand(data: bytes, start: float, stop: float | None) -> list[tuple[float, Any]]:
+    """The frames that are shown in a part of a video, with the seconds at which they begin."""
+    with pytest.importorskip("av").open(io.BytesIO(data)) as container:
+        whole = [(frame.time, frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
+    ends = [time for time, _ in whole[1:]] + [math.inf]
+    return [
+        (time - whole[0][0], pixels)
+        for (time, pixels), end in zip(whole, ends, strict=True)
+        if end - whole[0][0] > start + 1e-9 and (stop is None or time - whole[0][0] < stop - 1e-9)
+    ]
+
+
+_VIDEOS = {
+    "mp4": lambda: video_file(30),
+    "uneven times": lambda: video_file(30, "matroska", "libx264", times=_TIMES),
+    "from 1.4 s on": lambda: video_file(30, "mpegts", "mpeg2video"),
+    "no times": lambda: video_file(30, "avi"),
+}
+
+
+@pytest.mark.parametrize("video", _VIDEOS)
+def test_frames_of_a_window_are_those_that_are_shown_in_it(video: str) -> None:
+    data = _VIDEOS[video]()
+    for start, stop in ((0, 0.5), (0.55, 1.1), (1.1, 1.35), (0.72, None)):
+        shown = [pixels for _, pixels in _by_hand(data, start, stop)]
+        for options in ({"every": 1}, {"every": 3}, {"count": len(shown)}, {"count": 2}, {"count": 9}):
+            numbers = np.linspace(0, len(shown) - 1, options.get("count", 0)).round()
+            wanted = shown[:: options["every"]] if "every" in options else [shown[int(i)] for i in numbers]
+            assert np.array_equal(frames(**options, start=start, stop=stop)(data), wanted)
+
+
+@pytest.mark.parametrize("video", _VIDEOS)
+@pytest.mark.parametrize("fps", [4, 10, 12.5])
+def test_frames_a_second_are_those_that_are_shown_at_each_time(video: str, fps: float) -> None:
+    data = _VIDEOS[video]()
+    found = frames(fps=fps, start=0.3, stop=1.3)(data)
+    wanted = [_by_hand(data, 0.3 + k / fps, None)[0][1] for k in range(math.ceil(fps))]
+    assert np.array_equal(found, wanted)
+
+
+def test_windows_of_some_seconds() -> None:
+    """Three seconds of 10 frames each: windows of one second may begin at 0 to 2 seconds."""
+    data = video_file(30)
+    whole = frames(every=1)(data)
+    for at, first in (("start", 0), ("middle", 10)):
+        assert np.array_equal(frames(count=10, seconds=1, at=at)(data), whole[first : first + 10])
+    found = frames(count=10, seconds=1, clips=3)(data)
+    assert np.array_equal(found, [whole[first : first + 10] for first in (0, 10, 20)])
+    found = frames(fps=5, seconds=1, clips=5, image_size=(12, 16))(data)
+    assert found.shape == (5, 5, 12, 16, 3)
+    assert np.array_equal(frames(fps=5, seconds=1, clips=1)(data), [whole[0:10:2]])
+
+
+def test_random_windows_repeat_by_their_generator() -> None:
+    data = video_file(30)
+    function = frames(fps=10, seconds=1, at="random")
+    greys = [*frames(every=1)(data).mean(axis=(1, 2, 3))]
+    firsts = [greys.index(function(data, np.random.default_rng(seed))[0].mean()) for seed in range(60)]
+    assert set(firsts) <= {*range(21)}
+    assert len({*firsts}) > 10
+    clips = frames(fps=10, seconds=1, at="random", clips=4)
+    found = clips(data, np.random.default_rng(1))
+    assert np.array_equal(found, clips(data, np.random.default_rng(1)))
+    assert sorted(each.mean() for each in found) == [each.mean() for each in found]
+    with pytest.raises(UsageError, match="needs a generator"):
+        function(data)
+
+
+def test_a_video_that_is_shorter_is_an_error_or_repeats_its_last_frame() -> None:
+    data = video_file(10)
+    whole = frames(every=1)(data)
+    longer = [*whole, *[whole[-1]] * 10]
+    for options in ({"seconds": 2.0}, {"start": 0.0, "stop": 2.0}):
+        with pytest.raises(DataError, match=r"shorter than the window.*1\.000 seconds.*pad=True"):
+            frames(count=20, **options)(data)
+        assert np.array_equal(frames(count=20, pad=True, **options)(data), longer)
+        assert np.array_equal(frames(fps=10, pad=True, **options)(data), longer)
+        assert np.array_equal(frames(every=2, pad=True, **options)(data), longer[::2])
+    with pytest.raises(DataError, match="begins behind the video"):
+        frames(count=1, start=1)(data)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"count": 0}, {"every": 0}, {"count": 2, "every": 2}, {"count": 8, "fps": 4}, {"fps": 0}, {"fps": "4"}],
+)
+def test_wrong_numbers_of_frames_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"count or every|frames a second"):
         frames(**options)
+
+
+@pytest.mark.parametrize(
+    "options, match",
+    [
+        ({"start": 2, "seconds": 1}, "or start and stop"),
+        ({"at": "random"}, "with seconds="),
+        ({"clips": 2}, "clips is a number of windows"),
+        ({"clips": 0, "seconds": 1}, "clips is a number of windows"),
+        ({"clips": 2, "seconds": 1, "at": "middle"}, "clips is a number of windows"),
+        ({"start": 1, "pad": True}, "pad fills up windows"),
+    ],
+)
+def test_wrong_windows_are_refused(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        frames(count=2, **options)
 
 
 @pytest.mark.parametrize("options", [{"count": 2.5}, {"every": "8"}, {"count": 2, "image_size": 0},

@@ -20,7 +20,7 @@ from lading._core.content.media_info import MediaInfo, media_info
 from lading._core.features.images import BROKEN, STORED, remember_source, shown_upright
 from lading._core.features.types import Audio, Feature, Image, Video
 from lading._core.units import format_bytes
-from lading.errors import DataError, missing_extra
+from lading.errors import DataError, LadingError, missing_extra
 
 __all__ = [
     "MEDIA_OF_ITEMS",
@@ -98,37 +98,61 @@ class AudioFile(_MediaFile):
         return f"<AudioFile {_shown(self)}>"
 
 
-def read_sound(data: bytes) -> tuple[NDArray[np.float32], int]:
+def read_sound(
+    data: bytes, part: Callable[[int, int], tuple[int, int]] | None = None
+) -> tuple[NDArray[np.float32], int]:
     """Return what an audio file holds, float32 from -1 to 1 of (frames, channels), and the frames a second.
 
-    PyAV decodes AAC and the sound of videos, which soundfile does not know. Memory grows with the frames that are
-    there, and not with those that a header claims.
+    PyAV decodes what soundfile does not read: AAC, the sound of videos, and files that do not say their length. Memory
+    grows with the frames that are there, and not with those that a header claims.
+
+    Args:
+        data: the file.
+        part: is given the number of frames and the frames a second, and returns the first frame to read and the one
+            behind the last. soundfile seeks to it, and PyAV decodes the whole file. None reads all.
 
     Raises:
         DataError: the bytes are no audio that these read, or a WAV or FLAC file that is cut.
         MissingExtra: soundfile, or PyAV, is not installed.
     """
     info = media_info(data)
-    if (info is not None and info.format in _SOUND_OF_PYAV) or _is_adts(data):
-        return _sound_by_pyav(data)
-
-    def read(soundfile: Any) -> tuple[list[NDArray[np.float32]], int, int]:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
-            frames, blocks = max(_BLOCK_NUMBERS // file.channels, 1), list[NDArray[np.float32]]()
-            while len(block := file.read(frames, "float32", always_2d=True)):
-                blocks.append(block)
-            return blocks, file.channels, file.samplerate
-
-    blocks, channels, rate = _sound(read)
-    found = blocks[0] if len(blocks) == 1 else np.concatenate([np.zeros((0, channels), np.float32), *blocks])
+    by_pyav = (info is not None and info.format in _SOUND_OF_PYAV) or _is_adts(data)
+    read = None if by_pyav else _sound(lambda soundfile: _blocks(soundfile, data, part))
+    if read is None:
+        found, rate = _sound_by_pyav(data)
+        return found if part is None else found[slice(*part(len(found), rate))], rate
+    blocks, rate, there = read
+    found = blocks[1] if len(blocks) == 2 else np.concatenate(blocks)  # noqa: PLR2004 - none of all, and the only one
     if info is not None and info.duration_s and (info.format == "flac" or info.codec in ("pcm", "float")):
         expected = round(info.duration_s * (info.sample_rate or rate))
-        if len(found) < expected:
-            raise DataError("the audio file is cut", expected=f"{expected:,} frames", found=f"{len(found):,}")
-    return found, int(rate)
+        if there < expected:
+            raise DataError("the audio file is cut", expected=f"{expected:,} frames", found=f"{there:,}")
+    return found, rate
+
+
+def _blocks(
+    soundfile: Any, data: bytes, part: Callable[[int, int], tuple[int, int]] | None
+) -> tuple[list[NDArray[np.float32]], int, int] | None:
+    """Return blocks of a part, the frames a second, and how many frames the file has, as far as they were read.
+
+    None for a file that does not say how many it has: soundfile reads none of it.
+    """
+    with soundfile.SoundFile(io.BytesIO(data)) as file:
+        if file.frames == _UNCOUNTED:
+            return None
+        begin, end = (0, None) if part is None else part(file.frames, file.samplerate)
+        if begin:
+            file.seek(begin)
+        at, most, blocks = begin, max(_BLOCK_NUMBERS // file.channels, 1), [np.zeros((0, file.channels), np.float32)]
+        while len(block := file.read(most if end is None else min(most, end - at), "float32", always_2d=True)):
+            blocks.append(block)
+            at += len(block)
+        return blocks, int(file.samplerate), at if end is None else file.frames - (end - at)
 
 
 _BLOCK_NUMBERS = 1 << 20
+_UNCOUNTED = (1 << 63) - 1
+"""Frames that libsndfile says of a file whose header does not."""
 _SOUND_OF_PYAV = frozenset(("m4a", "mp4", "mov", "mkv", "webm", "avi"))
 
 
@@ -142,7 +166,9 @@ def _sound_by_pyav(data: bytes) -> tuple[NDArray[np.float32], int]:
         import av
     except ImportError as error:
         advice = "Install it: pip install 'lading[video]'. The bytes need nothing: bytes(sample[\"m4a\"])."
-        raise missing_extra(error, "AAC, and the sound of videos, is decoded with PyAV", "av", advice) from error
+        raise missing_extra(
+            error, "AAC, the sound of videos, and files without a length are decoded with PyAV", "av", advice
+        ) from error
     try:
         opened: Any = av.open(io.BytesIO(data))
         with opened as file:
@@ -172,6 +198,8 @@ def _sound(read: Callable[[Any], Any]) -> Any:
         raise missing_extra(error, "audio is decoded with soundfile", "soundfile", advice) from error
     try:
         return read(soundfile)
+    except LadingError:  # of what reads
+        raise
     except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
         found = _OBJECT.sub("the file", str(error))[:200]
         raise DataError("the audio cannot be decoded", found=found) from error

@@ -122,7 +122,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             (3, height, width), None for a list of values as `ds.with_decode(False)[i]` has them, such as bytes, or a
             function of such a value. By default images and audio are arrays or tensors, as `collate` says. False
             decodes no media, and is the default for `ds.with_decode(False)`. `lading.train.images` crops and mirrors
-            images at random; `lading.train.frames` is a function for videos.
+            images at random; `lading.train.frames` is for videos, and `lading.train.sound` for sound at a rate, or for
+            some seconds of it.
         image_size: height and width of images, one number for both: a column of them is one array. None leaves them as
             they are.
         fit: how images come to `image_size`: `stretch`, which is the default, changes proportions; `crop` cuts off what

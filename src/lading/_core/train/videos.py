@@ -1,11 +1,13 @@
-"""Frames of videos."""
+"""Frames of videos: of the whole, or of windows of some seconds."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,90 +16,194 @@ from numpy.typing import NDArray
 from lading._core.arguments import public
 from lading._core.features.images import BROKEN
 from lading._core.train.images import size_of
-from lading.errors import DataError, UsageError, missing_extra
+from lading._core.train.sounds import At, refuse_wrong_window, share_of
+from lading.errors import DataError, LadingError, UsageError, missing_extra
 
 __all__ = ["frames"]
 
+_MOST_FPS = 1000
+_MOST_FRAMES = 1_000_000
+_SAME_S = 1e-6
+"""Seconds by which times differ that are the same."""
+
 
 @public("lading.train.frames")
-def frames(
-    count: int | None = None, *, every: int | None = None, image_size: int | tuple[int, int] | None = None
-) -> Callable[[bytes], NDArray[np.uint8]]:
+def frames(  # noqa: PLR0913 - all but one by keyword
+    count: int | None = None,
+    *,
+    every: int | None = None,
+    fps: float | None = None,
+    start: float | None = None,
+    stop: float | None = None,
+    seconds: float | None = None,
+    at: At | None = None,
+    clips: int | None = None,
+    pad: bool = False,
+    image_size: int | tuple[int, int] | None = None,
+) -> Callable[..., NDArray[np.uint8]]:
     """Return a function that decodes frames of a video: `uint8` of (frames, height, width, 3), upright.
 
     Only what the frames need is decoded: from the key frame before each.
 
     Example:
         lading.loader("clips/*.tar", 8, decode={"mp4": frames(count=8, image_size=224)})
+        lading.loader("clips/*.tar", 8, decode={"mp4": frames(count=8, seconds=2, at="random", image_size=224)})
 
     Args:
-        count: this many frames, at even distances from the first to the last; shorter videos repeat frames.
+        count: this many frames, at even distances from the first to the last; where there are fewer, frames repeat.
         every: the first frame, and every n-th behind it, instead of a count.
+        fps: frames a second, instead of a count: at each time the frame that is shown then.
+        start: second at which a window begins, from the first frame of the video on; the frame that is shown then is
+            the first. Without a window, all of the video.
+        stop: second at which the window ends: frames that begin before it.
+        seconds: length of the window, instead of `start` and `stop`.
+        at: where a window of `seconds` lies: `start`, which is the default, `middle`, or `random`: by the generator of
+            the sample, so that a resumed job draws the same windows.
+        clips: this many windows of `seconds`, at even distances from the first that fits to the last, or with
+            `at="random"` anywhere: (clips, frames, height, width, 3).
+        pad: repeat the last frame behind a video that is shorter than the window. By default this is an error.
         image_size: height and width, one number for both; None leaves frames as they are.
 
     Raises:
-        UsageError: not one of `count` and `every`, or no number of at least 1. The function raises DataError for a
-            video that cannot be decoded, and MissingExtra where PyAV is not installed (`lading[video]`).
+        UsageError: an argument is wrong, or not one of `count`, `every` and `fps`. The function raises DataError for a
+            video that cannot be decoded or is too short, and MissingExtra where PyAV is not installed
+            (`lading[video]`).
     """
     numbers = [each for each in (count, every) if each is not None]
-    if len(numbers) != 1 or type(numbers[0]) is not int or numbers[0] < 1:
-        raise UsageError("frames takes count or every, a number of at least 1", found=f"count={count}, every={every}")
-    return _Frames(count, every, size_of(image_size))
+    if len(numbers) + (fps is not None) != 1 or any(type(each) is not int or each < 1 for each in numbers):
+        raise UsageError("frames takes count or every, a number of at least 1, or fps",
+                         found=f"count={count}, every={every}, fps={fps}")  # fmt: skip
+    if fps is not None and (isinstance(fps, bool) or not isinstance(fps, (int, float)) or not 0 < fps <= _MOST_FPS):
+        raise UsageError("fps is a number of frames a second", expected=f"above 0, at most {_MOST_FPS:,}",
+                         found=repr(fps))  # fmt: skip
+    refuse_wrong_window(start, stop, seconds, at)
+    if clips is not None and (seconds is None or type(clips) is not int or clips < 1 or at in ("start", "middle")):
+        raise UsageError("clips is a number of windows of some seconds", expected='seconds=, and no at= but "random"',
+                         found=f"clips={clips!r}, seconds={seconds}, at={at!r}")  # fmt: skip
+    if pad and stop is None and seconds is None:
+        raise UsageError("pad fills up windows", expected="stop= or seconds= too", found="pad=True")
+    return _Frames(count, every, fps, start or 0.0, stop, seconds, at or "start", clips, pad, size_of(image_size))
 
 
 @dataclass(frozen=True, slots=True)
 class _Frames:
     count: int | None
     every: int | None
+    fps: float | None
+    start: float
+    stop: float | None
+    seconds: float | None
+    at: At
+    clips: int | None
+    pad: bool
     size: tuple[int, int] | None
 
-    def __call__(self, data: bytes) -> NDArray[np.uint8]:
+    @property
+    def draws(self) -> bool:
+        """Whether a call takes a generator."""
+        return self.at == "random"
+
+    def __call__(self, data: bytes, rng: np.random.Generator | None = None) -> NDArray[np.uint8]:
         try:
             import av
         except ImportError as error:
             advice = "Install it: pip install 'lading[video]'."
             raise missing_extra(error, "videos are decoded with PyAV", "av", advice) from error
         try:
-            return self._read(partial(av.open, mode="r"), data)
-        except DataError:
+            return self._read(partial(av.open, mode="r"), data, rng)
+        except LadingError:
             raise
         except (av.FFmpegError, *BROKEN) as error:
             raise DataError("the video cannot be decoded", found=str(error)[:200]) from error
 
-    def _read(self, open_video: Callable[[Any], Any], data: bytes) -> NDArray[np.uint8]:
+    def _read(
+        self, open_video: Callable[[Any], Any], data: bytes, rng: np.random.Generator | None
+    ) -> NDArray[np.uint8]:
         with open_video(io.BytesIO(data)) as container:
             if not container.streams.video:
                 raise DataError("the file has no video", found=container.format.name)
-            found = self._by_time(container)
+            places = self._places(rng)
+            found = self._by_time(container, places)
         if found is None:
             with open_video(io.BytesIO(data)) as container:
-                wanted = self._chosen(sum(1 for _ in container.decode(video=0)))
+                wanted = self._chosen(*_decoded_times(container), places)
+            needed = {*wanted}
             with open_video(io.BytesIO(data)) as container:
-                kept = {i: self._pixels(frame) for i, frame in enumerate(container.decode(video=0)) if i in wanted}
+                kept = {i: self._pixels(frame) for i, frame in enumerate(container.decode(video=0)) if i in needed}
             found = [kept[i] for i in wanted]
-        return np.stack(found)
+        made = np.stack(found)
+        return made if self.clips is None else made.reshape(self.clips, -1, *made.shape[1:])
 
-    def _chosen(self, total: int) -> list[int]:
-        """The frames of a video that are wanted, by number."""
-        if not total:
+    # Which frames
+
+    def _places(self, rng: np.random.Generator | None) -> list[float]:
+        """Where windows of some seconds lie, as shares of the room that they have."""
+        if self.clips is None:
+            return [share_of(self.at, rng)]
+        if self.at == "random":
+            return sorted(share_of(self.at, rng) for _ in range(self.clips))
+        return [*np.linspace(0, 1, self.clips)]
+
+    def _chosen(self, times: NDArray[np.float64], end: float, places: Sequence[float]) -> list[int]:
+        """The frames that are wanted, by number, one window after the other.
+
+        Args:
+            times: at which the frames begin, in seconds from the first on.
+            end: of the last frame.
+            places: of windows, as shares of the room that they have.
+        """
+        if not len(times):
             raise DataError("the video has no frames")
-        if self.every is not None:
-            return [*range(0, total, self.every)]
-        return [int(place) for place in np.linspace(0, total - 1, self.count or 1).round()]
+        if self.seconds is None:
+            return self._window(times, end, self.start, self.stop)
+        room = max(end - self.seconds, 0.0)
+        windows = [self._window(times, end, room * place, room * place + self.seconds) for place in places]
+        return [number for window in windows for number in window]
 
-    def _by_time(self, container: Any) -> list[NDArray[np.uint8]] | None:
+    def _window(self, times: NDArray[np.float64], end: float, start: float, stop: float | None) -> list[int]:
+        step = end / len(times)
+        if start >= end and start:
+            raise DataError("the window begins behind the video", expected=f"more than {start} seconds",
+                            found=f"{end:.3f} seconds")  # fmt: skip
+        if stop is not None and stop > end + step / 2 and not self.pad:
+            raise DataError("the video is shorter than the window", expected=f"{self.seconds or stop} seconds",
+                            found=f"{end:.3f} seconds", advice="pad=True repeats the last frame, and "
+                            'on_error="skip" leaves it out.')  # fmt: skip
+        first = int(np.searchsorted(times, start + _SAME_S, "right")) - 1
+        if self.fps is not None:
+            count = max(math.ceil(((stop or end) - start) * self.fps - _SAME_S), 1)
+            if count > _MOST_FRAMES:
+                raise DataError(f"a window has at most {_MOST_FRAMES:,} frames", found=f"{count:,}",
+                                advice="Choose a window: stop=, or seconds=.")  # fmt: skip
+            moments = start + np.arange(count) / self.fps
+            return [*map(int, np.searchsorted(times, moments + _SAME_S, "right") - 1)]
+        behind = len(times) if stop is None else int(np.searchsorted(times, stop - _SAME_S, "left"))
+        total = behind - first
+        if stop is not None and stop > end:
+            total += round((stop - end) / step)
+        places = range(0, total, self.every) if self.every is not None else np.linspace(0, total - 1, self.count or 1)
+        return [min(first + round(place), len(times) - 1) for place in places]
+
+    # Decoding
+
+    def _by_time(self, container: Any, places: Sequence[float]) -> list[NDArray[np.uint8]] | None:
         """The wanted frames, found by their times; None for a file that does not keep them, or a seek that misses."""
         stream = container.streams.video[0]
-        packets = [(p.pts, p.is_keyframe) for p in container.demux(stream) if p.size and not p.is_discard]
-        if any(time is None for time, _ in packets):
+        packets = [
+            (p.pts, p.is_keyframe, p.duration or 0) for p in container.demux(stream) if p.size and not p.is_discard
+        ]
+        if any(time is None for time, *_ in packets):
             return None
-        times = sorted(time for time, _ in packets)
-        keys = np.array(sorted(time for time, is_key in packets if is_key))
-        wanted = [times[i] for i in self._chosen(len(times))]
+        packets.sort()
+        times = [time for time, *_ in packets]
+        keys = np.array([time for time, is_key, _ in packets if is_key])
+        last = packets[-1][2] if packets else 0
+        begins = np.array([time - times[0] for time in times], np.float64) * float(stream.time_base)
+        wanted = [times[i] for i in self._chosen(begins, _end(begins, last * float(stream.time_base), stream), places)]
         kept: dict[int, NDArray[np.uint8]] = {}
         decoded: Iterator[Any] = iter(())
         at = None
-        for time in dict.fromkeys(wanted):
+        for time in sorted({*wanted}):
             place = int(np.searchsorted(keys, time, "right")) - 1
             if place < 0:
                 return None
@@ -115,3 +221,26 @@ class _Frames:
         height, width = (None, None) if self.size is None else self.size[::-1] if turns % 2 else self.size
         pixels = frame.to_ndarray(format="rgb24", width=width, height=height)
         return np.ascontiguousarray(np.rot90(pixels, turns))
+
+
+def _decoded_times(container: Any) -> tuple[NDArray[np.float64], float]:
+    """Return when the frames of a video begin, in seconds from the first on, and when the last one ends."""
+    stream = container.streams.video[0]
+    times = [frame.time for frame in container.decode(stream)]
+    if all(time is not None for time in times) and all(one < other for one, other in pairwise(times)):
+        begins = np.array([time - times[0] for time in times], np.float64)
+    else:
+        begins = np.arange(len(times)) / _rate(stream)
+    return begins, _end(begins, 0.0, stream)
+
+
+def _end(begins: NDArray[np.float64], last_s: float, stream: Any) -> float:
+    """Return when a video ends; of a last frame without a duration, after as long as the frames take."""
+    if not len(begins):
+        return 0.0
+    mean = float(begins[-1]) / max(len(begins) - 1, 1)
+    return float(begins[-1]) + (last_s or mean or 1 / _rate(stream))
+
+
+def _rate(stream: Any) -> float:
+    return float(stream.average_rate or stream.guessed_rate or 25)
