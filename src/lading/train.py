@@ -12,6 +12,9 @@ from lading._core.train.images import (
 from lading._core.train.loader import (
     Loader,
 )
+from lading._core.train.metrics import (
+    Metrics,
+)
 from lading._core.train.order import (
     Shuffle,
 )
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Loader",
+    "Metrics",
     "Mixture",
     "Packer",
     "Plan",

@@ -22,6 +22,7 @@ from PIL import Image
 import lading
 from lading._core.train.processes import Failed
 from lading.errors import FunctionError, StoreError, UsageError
+from lading.train import Metrics
 from processes import children, open_files, wait_until_gone
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
@@ -64,6 +65,10 @@ def _plain(value: Any) -> Any:
     return ("tensor", str(value.dtype), value.tolist()) if type(value).__module__ == "torch" else value
 
 
+def _counted(metrics: Metrics) -> tuple[int, ...]:
+    return metrics.batch, metrics.batches, metrics.samples, metrics.skipped, metrics.payload_bytes
+
+
 def _shared_names(pid: int) -> set[str]:
     """What a process has of the memory that names make public, and of locks there."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
@@ -93,6 +98,7 @@ def test_batches_are_those_without_workers(images: Path, workers: int, collate: 
         found = [_plain(batch) for batch in loader]
         assert found == expected
         assert loader.counts == alone.counts
+        assert _counted(loader.metrics) == _counted(alone.metrics)
         seen.append(children(os.getpid()))
     assert seen[0] == seen[1], "they wait for the next epoch"
     assert len(seen[0]) == workers

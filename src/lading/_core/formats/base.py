@@ -34,6 +34,7 @@ from lading._core.storage.fetch import Fetcher
 from lading._core.storage.range_hasher import RangeHasher
 from lading._core.storage.recent import RecentBytes
 from lading._core.storage.stores import Stores
+from lading._core.storage.traffic import ranges_of
 from lading.errors import LadingError, Unrepresentable, UsageError
 from lading.limits import DEFAULT_LIMITS, Limits
 from lading.options import InterleavedOptions
@@ -256,7 +257,7 @@ class ShardFile:
 
     def get_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
         """Return one buffer per `(offset, length)`, of the version in `info`; see `Store.get_ranges`."""
-        return self.store.get_ranges(self.path, ranges, self.info.version if self.info else "")
+        return ranges_of(self.store, self.path, ranges, self.info.version if self.info else "")
 
     def options_over(self, options: _Read) -> _Read:
         """Return options of reading, a dataclass, with those of this shard alone."""

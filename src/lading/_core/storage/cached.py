@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from lading._core.storage.base import Buffer, Copies, Creates, FileInfo, Store
 from lading._core.storage.shard_cache import ShardCache
+from lading._core.storage.traffic import note_copied
 from lading._core.storage.wrappers import WrappedStore
 from lading._core.units import format_bytes
 from lading.errors import LadingError
@@ -70,7 +71,10 @@ class CachedStore(WrappedStore):
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
         """Return one buffer per range, of the copy of this version or of the wrapped store."""
         found = self.cache.read(path, ranges, version) if version else None
-        return self.inner.get_ranges(path, ranges, version) if found is None else found
+        if found is None:
+            return self.inner.get_ranges(path, ranges, version)
+        note_copied(ranges)
+        return found
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:

@@ -44,6 +44,7 @@ from lading._core.storage.fetch_plan import GAPS_A_REQUEST, FetchPlan, plan_rang
 from lading._core.storage.recent import RecentBytes
 from lading._core.storage.roots import ELSEWHERE
 from lading._core.storage.stores import Stores, resolve
+from lading._core.storage.traffic import ranges_of
 from lading._core.storage.unwrap import UnwrappedFile
 from lading._core.storage.windows import BUFFER_BYTES, read_together
 from lading._core.units import count
@@ -632,7 +633,7 @@ def _read_one(at: _Located, row: int, entry: FileEntry, store: Store, path: str)
     if not 0 <= length <= _SMALL_FILE_BYTES or not 0 <= offset <= entry.size_bytes - length:
         return False
     try:
-        [data] = store.get_ranges(path, [(offset, length)], entry.version)
+        [data] = ranges_of(store, path, [(offset, length)], entry.version)
     except ShortRead:  # the file became shorter since it was listed
         return False
     at.which[row], at.offset[row] = len(at.buffers), 0
@@ -702,7 +703,7 @@ def _asked(
         plan_ranges(offset, length, max_gap_bytes=most, max_request_bytes=_MAX_REQUEST_BYTES) for most in (gap, 2 * gap)
     )
     plan = wide if _FEWER * len(wide.length) <= len(plan.length) else plan
-    return plan, [pa.py_buffer(b) for b in store.get_ranges(path, plan.requests, version)]
+    return plan, [pa.py_buffer(b) for b in ranges_of(store, path, plan.requests, version)]
 
 
 def _copy_windows(file: OpenFile, plan: FetchPlan, at: _Located, rows: NDArray[np.int64]) -> None:

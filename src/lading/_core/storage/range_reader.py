@@ -25,6 +25,7 @@ from lading._core.arrow.byte_ranges import as_view, room_for
 from lading._core.storage.base import Buffer, FileInfo, MappedFile, Mapper, OpenFile, Store
 from lading._core.storage.fetch_plan import GAPS_A_REQUEST, plan_ranges
 from lading._core.storage.threads import Threads
+from lading._core.storage.traffic import ranges_of
 from lading._core.storage.windows import BUFFER_BYTES, read_together
 from lading.errors import UsageError
 
@@ -337,7 +338,7 @@ class RangeReader:
     def get_ranges(self, ranges: Sequence[tuple[int, int]]) -> Sequence[Buffer]:
         """Return the bytes of each `(offset, length)` of a remote file, a request each; none are held."""
         self.check_open()
-        return self._store.get_ranges(self.path, ranges, self.version)
+        return ranges_of(self._store, self.path, ranges, self.version)
 
     def _requested(
         self, offset: NDArray[np.int64], length: NDArray[np.int64]

@@ -30,6 +30,7 @@ from lading._core.storage.base import Buffer, FileInfo, Store, store_errors, tem
 from lading._core.storage.checksum import Checksum
 from lading._core.storage.hub import unpinned
 from lading._core.storage.local import LocalStore
+from lading._core.storage.traffic import note_download, ranges_of
 from lading.errors import CorruptShard, NotFound, ShortRead, StoreError, UsageError
 
 __all__ = ["CachedCopy", "ShardCache", "find_cache", "make_cache"]
@@ -140,6 +141,7 @@ class ShardCache:
                 os.utime(part, ns=(time.time_ns(), _time_of(path)))
                 os.fsync(part)
                 os.rename(path + _PART, path)
+                note_download()
             except BaseException:
                 _remove(path + _PART)
                 raise
@@ -307,7 +309,7 @@ def _download(store: Store, info: FileInfo, part: int, checksum: str) -> None:
     ranges = [(at, min(_REQUEST_BYTES, info.size_bytes - at)) for at in range(0, info.size_bytes, _REQUEST_BYTES)]
     for first in range(0, len(ranges), _REQUESTS):
         asked = ranges[first : first + _REQUESTS]
-        for (offset, length), data in zip(asked, store.get_ranges(info.path, asked, info.version), strict=True):
+        for (offset, length), data in zip(asked, ranges_of(store, info.path, asked, info.version), strict=True):
             body = memoryview(data).cast("B")
             if len(body) != length:
                 raise ShortRead("the store gave too few bytes", file=info.path, offset=offset, expected=length,

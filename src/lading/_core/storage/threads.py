@@ -23,6 +23,8 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, TypeVar
 from weakref import WeakSet
 
+from lading._core.storage.traffic import counted_too
+
 __all__ = ["Running", "Threads", "refuse_left"]
 
 _T = TypeVar("_T")
@@ -73,7 +75,7 @@ class Threads:
             if self._tasks.stopped:
                 future.cancel()
                 return future
-            self._tasks.queue.put((future, task))
+            self._tasks.queue.put((future, counted_too(task)))
             if len(self._workers) < self._count:
                 self._workers.append(_Worker(self._tasks, f"{self._name}_{len(self._workers)}"))
         return future

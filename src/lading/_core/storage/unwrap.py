@@ -14,6 +14,7 @@ from threading import RLock
 
 from lading._core.codecs import stream_decoder
 from lading._core.storage.base import Buffer, Store
+from lading._core.storage.traffic import ranges_of
 from lading.errors import BadReference, errors_at
 from lading.limits import DEFAULT_LIMITS, Limits
 
@@ -91,7 +92,7 @@ class UnwrappedFile:
 
     def _from_start(self) -> Iterator[bytes]:
         # Not a generator of this object: one that holds its owner would keep the bytes until a collection.
-        get_ranges = partial(self._store.get_ranges, self._path, version=self._version)
+        get_ranges = partial(ranges_of, self._store, self._path, version=self._version)
         return unwrapped(get_ranges, self._path, self._wrap, self._size, self._limits)
 
     def read(self, offset: int, length: int) -> bytes:

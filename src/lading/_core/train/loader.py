@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import partial
@@ -24,6 +25,7 @@ from lading._core.train.columns import Collate, ColumnMaker, Recipe
 from lading._core.train.decode import Decode, holds_images
 from lading._core.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed, Parts
 from lading._core.train.images import Fit, ImageSize
+from lading._core.train.metrics import Counts, Gauge, Metrics, Reports
 from lading._core.train.missing import Missing
 from lading._core.train.mixing import ENDLESS
 from lading._core.train.order import Kind, Shuffle
@@ -66,6 +68,7 @@ _OF_OTHERS: Final = {
     "epochs": "A loop over the loader is one epoch.",
     "num_epochs": "A loop over the loader is one epoch.",
     "epoch": "Call loader.set_epoch(N) before the loop.",
+    "log_every_n_steps": "Write log_every=N.",
     "device": "Move batches in the loop: batch['jpg'].to(device).",
 }
 """Arguments of loaders of PyTorch, MosaicML Streaming and webdataset."""
@@ -95,6 +98,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     missing: Missing = "error",
     max_skipped: float | None = None,
     timeout: float | None = None,
+    log_every: int | None = None,
+    on_metrics: Callable[[Metrics], Any] | None = None,
     **opening: Unpack[OpeningOptions],
 ) -> Loader:
     """Batches of a dataset for training, one epoch after the other.
@@ -161,6 +166,12 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         timeout: seconds that a loop waits for a batch; then an error names samples, worker and what functions are at.
             None waits 300 seconds for a store to answer, and for functions and decoders as long as they take. A
             worker that has died is an error at once.
+        log_every: batches after which a line on standard error says what the last ones took, such as `epoch 0  batch
+            1,200 of 5,004  3,210 samples/s  412 MB/s  waited 2 %`; the last line is of the whole loop. With several
+            ranks, rank 0 prints. None prints nothing. `loader.metrics` has the numbers at any time.
+        on_metrics: is given these numbers instead, a `lading.train.Metrics`, after `log_every` batches and at the end
+            of an epoch: `lambda metrics: wandb.log(metrics.to_dict())`. It is called in the loop, on every rank. The
+            numbers are those since the last call, so without `log_every` those of the epoch.
         opening: the other arguments of `lading.open`, such as `split="train"`, for a source that is named. With
             `cache_dir` the ranks and workers of a machine share copies of remote shards: the first epoch downloads each
             shard once, and later ones download nothing.
@@ -186,7 +197,10 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     recipe = Recipe(_decode_of(datasets, decode), image_size, fit, transform, batch_transform, collate, missing)
     if reading.columns is not None:
         feed = _with_columns(feed, reading.columns)
-    return Loader(feed, _whole_number("batch_size", batch_size, 1), last, ranks, recipe, reading)
+    reports = Reports(None if log_every is None else _whole_number("log_every", log_every, 1), on_metrics)
+    if on_metrics is not None and not callable(on_metrics):
+        raise UsageError("on_metrics must be a function of the metrics", found=repr(on_metrics))
+    return Loader(feed, _whole_number("batch_size", batch_size, 1), last, ranks, recipe, reading, reports)
 
 
 def _feed(
@@ -259,7 +273,14 @@ class Loader:
     """
 
     def __init__(
-        self, feed: Feed, batch_size: int, last: Last, ranks: tuple[int, int] | None, recipe: Recipe, reading: Reading
+        self,
+        feed: Feed,
+        batch_size: int,
+        last: Last,
+        ranks: tuple[int, int] | None,
+        recipe: Recipe,
+        reading: Reading,
+        reports: Reports,
     ) -> None:
         _refuse_wrong(last, reading)
         self._feed, self._reading, self._recipe, self._given_ranks = feed, reading, recipe, ranks
@@ -272,7 +293,8 @@ class Loader:
         self.epoch, self._position, self._resumed = 0, 0, False
         self._loop: Generator[Any] | None = None
         self._processes = Processes(reading.workers) if reading.workers else None
-        self._ledger = SkippedLedger(reading.max_skipped)
+        self._ledger, self._reports = SkippedLedger(reading.max_skipped), reports
+        self._gauge: Gauge | None = None
         choices = recipe.missing.values() if isinstance(recipe.missing, Mapping) else (recipe.missing,)
         skips_missing = any(isinstance(choice, str) and choice == "skip" for choice in choices)
         self._skips = skips_missing or reading.on_error == "skip"
@@ -300,9 +322,34 @@ class Loader:
         """
         return self._ledger.samples
 
-    def note(self, skipped: Sequence[SkippedSample], given: int) -> None:
-        """Note the samples that were left out for a batch of so many. Raises DataError where they are too many."""
-        self._ledger.add(skipped, given)
+    @property
+    def metrics(self) -> Metrics:
+        """What the loop that began last has done so far: samples, bytes, seconds, and what limits it.
+
+        Of loops over this loader: the processes of a `DataLoader` (`to_torch`) and packing (`lading.pack`) count none.
+
+        Example: `print(loader.metrics)`
+        """
+        return (self._gauge or self._new_gauge()).whole()
+
+    def note(self, skipped: Sequence[SkippedSample], counts: Counts) -> None:
+        """Note what was done for a batch, and the samples left out. Raises DataError where these are too many."""
+        if self._gauge is not None:
+            self._gauge.add(counts)
+        self._note_skipped(skipped, counts)
+
+    def _note_skipped(self, skipped: Sequence[SkippedSample], counts: Counts) -> None:
+        self._ledger.add(skipped, counts.samples)
+
+    def _new_gauge(self) -> Gauge:
+        """What counts a loop that begins here."""
+        share, workers = self.share_of(self.epoch), self._reading.workers
+        processes = max(workers, 1)
+        return Gauge(
+            self.epoch, self.batches_done, None if share.num_samples == ENDLESS else share.num_batches(),
+            processes=processes, remote=self._feed.remote,
+            threads=processes * self._reading.shared_by(processes).decoding(self._maker),
+        )  # fmt: skip
 
     @property
     def batches_done(self) -> int:
@@ -338,7 +385,7 @@ class Loader:
         reading = replace(
             reading, columns=tuple(columns) or reading.columns, ahead_bytes=max(reading.ahead_bytes // ahead, 1)
         )
-        found = Loader(self._feed, share.batch_size, share.last, (0, 1), self._recipe, reading)
+        found = Loader(self._feed, share.batch_size, share.last, (0, 1), self._recipe, reading, Reports())
         found.load_state_dict(self.state_dict())
         found._ledger = self._ledger  # what the other leaves out, this one lists
         return found
@@ -370,17 +417,20 @@ class Loader:
         self._end_loop()
         if self._position and not self._resumed:  # the loop before ended early, or never asked for more
             self.epoch, self._position = self.epoch + 1, 0
+        self._gauge = self._new_gauge()
         self._loop = self._batches_from(self._position)
-        return self._epoch(self._loop, self._position, os.getpid())
+        return self._epoch(self._loop, self._position, os.getpid(), self._gauge)
 
-    def _epoch(self, loop: Generator[Any], position: int, process: int) -> Iterator[Any]:
+    def _epoch(self, loop: Generator[Any], position: int, process: int, gauge: Gauge) -> Iterator[Any]:
         """The batches of a loop from a position on, while no other loop has begun."""
         epoch, share = self.epoch, self.share_of(self.epoch)
         left = share.num_batches(position)
         try:
             while True:
                 if self._loop is loop and os.getpid() == process:
-                    batch = next(loop, None) if left else None
+                    gauge.asked()
+                    self._reports.tell(gauge, ended=not left, prints=share.rank == 0)
+                    batch = gauge.next_of(loop) if left else None
                 elif left:
                     raise _no_more(forked=os.getpid() != process)
                 else:
@@ -408,9 +458,9 @@ class Loader:
         return min(share.num_batches(position) * share.batch_size, share.num_samples - position)
 
     def _batches_from(self, position: int) -> Generator[Any]:
-        if self._processes is None:
-            return self.batches(self.epoch, position)
         self._ledger.begin(self._samples_after(self.epoch, position))
+        if self._processes is None:
+            return self.reader(self.epoch).batches(position)
         return self._processes.batches(self, self.epoch, position)
 
     def set_epoch(self, epoch: int) -> None:
@@ -466,6 +516,7 @@ class Loader:
             MissingExtra: PyTorch is not installed.
         """
         self.refuse_other_ranks()
+        self.refuse_reports("to_torch()")
         try:
             from lading._core.train.torch_dataset import TorchBatches
         except ImportError as error:
@@ -477,12 +528,12 @@ class Loader:
     def batches(self, epoch: int, position: int, every: int = 1) -> Generator[Any]:
         """The batches of an epoch from a position on, or one of so many where other processes make those between."""
         self._ledger.begin(self._samples_after(epoch, position) // every)
-        return self.reader(epoch, every).batches(position)
+        return self.reader(epoch, every, self._note_skipped).batches(position)
 
     def reader(
-        self, epoch: int, every: int = 1, note: Callable[[Sequence[SkippedSample], int], None] | None = None
+        self, epoch: int, every: int = 1, note: Callable[[Sequence[SkippedSample], Counts], None] | None = None
     ) -> EpochReader:
-        """What reads the batches of an epoch, or one of so many; `note` takes samples that are left out."""
+        """What reads the batches of an epoch, or one of so many; `note` takes what was done for each."""
         share, reading = replace(self.share_of(epoch), every=every), self._reading.shared_by(every)
         return EpochReader(self._feed, share, self._feed.order(epoch), self._maker, reading, note or self.note, epoch)
 
@@ -495,6 +546,16 @@ class Loader:
     def given(self) -> dict[str, Any]:
         """What the user gave that other processes need: the data and the functions, by the names of arguments."""
         return {"source": self.datasets, **{each.name: getattr(self._recipe, each.name) for each in fields(Recipe)}}
+
+    def refuse_reports(self, what: str) -> None:
+        """Raise UsageError if the user wants reports of the loop, and the loop is over something else."""
+        self._reports.refuse_for(what)
+
+    def without_reports(self) -> Loader:
+        """This loader, as other processes have it: the loop reports here."""
+        found = copy(self)
+        found._reports = Reports()  # noqa: SLF001 - of the copy
+        return found
 
     def position_after(self, epoch: int, position: int, batches: int = 1) -> int:
         """The position behind so many batches of every rank in an epoch."""

@@ -196,6 +196,7 @@ class Packer:
     def __init__(self, loader: Loader, settings: _Settings, texts: _Texts, pad: int, batch_size: int) -> None:
         self._share, self._settings, self._texts = loader.share_of(loader.epoch), settings, texts
         self._refuse_other_ranks = loader.refuse_other_ranks
+        loader.refuse_reports("lading.pack")
         columns = texts.columns_among(loader.separate_columns)
         self._keeps_later = bool(columns and texts.keep) and self._share.world_size > 1
         self._loader = loader.alone(columns[:1], 2) if self._keeps_later else loader.alone(columns)

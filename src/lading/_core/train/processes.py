@@ -30,6 +30,7 @@ from lading.errors import LadingError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from lading._core.train.loader import Loader
+    from lading._core.train.metrics import Counts
     from lading._core.train.skipped import SkippedSample
 
 __all__ = ["ADVICE", "Epoch", "Failed", "Made", "More", "Processes", "Warned"]
@@ -82,13 +83,13 @@ class Made:
     Attributes:
         batch: as the loop is given it.
         skipped: samples that were left out for it.
-        given: number of its samples.
+        counts: what was done for it.
         warned: warnings since the last batch.
     """
 
     batch: Any
     skipped: list[SkippedSample]
-    given: int
+    counts: Counts
     warned: list[Warned]
 
 
@@ -170,7 +171,7 @@ class Processes:
                     raise loader.reader(epoch).placed(lost.error, loader.position_after(epoch, position, i)) from None
                 if i + _AHEAD * self.count < num_batches:
                     worker.send(More())
-                loader.note(made.skipped, made.given)
+                loader.note(made.skipped, made.counts)
                 for one in made.warned:
                     warnings.warn_explicit(one.message, one.category, one.filename, one.lineno, registry=group.warned)
                 batch, whole = made.batch, i == num_batches - 1
@@ -194,7 +195,7 @@ class _Group:
     """
 
     def __init__(self, count: int, loader: Loader) -> None:
-        sent = to_bytes(loader, loader.given, ADVICE)
+        sent = to_bytes(loader.without_reports(), loader.given, ADVICE)
         self.workers: list[_Worker] = []
         self.process = os.getpid()
         self.warned: dict[str | tuple[str, type[Warning], int], int] = {}

@@ -32,9 +32,11 @@ from lading._core.features.items import KEY
 from lading._core.features.row_layout import row_layout
 from lading._core.storage.local import maps_of
 from lading._core.storage.threads import Threads, refuse_left
+from lading._core.storage.traffic import Read, Traffic
 from lading._core.train.collate import Columns, columns_of, put_sample, samples_of
 from lading._core.train.columns import ColumnMaker, Spread, one_by_one
 from lading._core.train.feed import EpochOrder, Feed
+from lading._core.train.metrics import Counts
 from lading._core.train.missing import Failed, MissingValue
 from lading._core.train.permutation import derived_key
 from lading._core.train.ranks import cores_of_rank
@@ -97,6 +99,10 @@ class Reading:
         threads = self.threads or max(cores_of_rank() // processes, 1)
         return replace(self, threads=threads, ahead_bytes=max(self.ahead_bytes // processes, 1))
 
+    def decoding(self, maker: ColumnMaker) -> int:
+        """Number of threads that decode; the loop's own where that costs nothing."""
+        return (self.threads or cores_of_rank()) if maker.is_costly else 1
+
 
 @dataclass(frozen=True, slots=True)
 class DatasetRows:
@@ -127,13 +133,40 @@ class Chunk:
         steps: positions of each batch in the order.
         size_bytes: of their samples: by the samples before, until they are read.
         rows: of each batch, by dataset.
+        batch_bytes: of each batch, once they are read.
+        seconds: that it took to read them.
     """
 
-    __slots__ = ("rows", "size_bytes", "steps")
+    __slots__ = ("batch_bytes", "rows", "seconds", "size_bytes", "steps")
 
     def __init__(self, steps: list[NDArray[np.int64]], size_bytes: int) -> None:
         self.steps, self.size_bytes = steps, size_bytes
+        self.batch_bytes, self.seconds = list[int](), 0.0
         self.rows: Future[list[list[DatasetRows]]] = Future()
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A batch that was made.
+
+    Attributes:
+        batch: as the loop is given it.
+        skipped: samples that were left out for it.
+        seconds: that threads took to make it of its rows.
+    """
+
+    batch: Any
+    skipped: list[SkippedSample]
+    seconds: float
+
+    def counts(self, chunk: Chunk, i: int, read: Read) -> Counts:
+        """What was done for the batch, a chunk's i-th, with what was read since the last one."""
+        counts = Counts(
+            samples=len(chunk.steps[i]), skipped=len(self.skipped), payload_bytes=chunk.batch_bytes[i],
+            fetch_seconds=0.0 if i else chunk.seconds, decode_seconds=self.seconds,
+        )  # fmt: skip
+        counts.add_read(read)
+        return counts
 
 
 class _Ahead:
@@ -143,12 +176,17 @@ class _Ahead:
         reader: what is read.
         chunks: gives the chunks, and is given what says the bytes of a sample.
         threads: that read.
+        traffic: counts what they read from remote stores.
     """
 
     def __init__(
-        self, reader: EpochReader, chunks: Callable[[Callable[[], float]], Iterator[Chunk]], threads: Threads
+        self,
+        reader: EpochReader,
+        chunks: Callable[[Callable[[], float]], Iterator[Chunk]],
+        threads: Threads,
+        traffic: Traffic,
     ) -> None:
-        self._reader, self._threads = reader, threads
+        self._reader, self._threads, self._traffic = reader, threads, traffic
         self._sample_bytes = float(reader.feed.sample_bytes)
         self._chunks = chunks(lambda: self._sample_bytes)
         self._coming = next(self._chunks, None)
@@ -176,9 +214,13 @@ class _Ahead:
         return allowed or not self._held
 
     def _read(self, chunk: Chunk) -> list[list[DatasetRows]]:
-        rows = self._reader.rows(chunk.steps)
-        tables = [each.table for batch in rows for each in batch]
-        chunk.size_bytes = sum(total_bytes(batch) for table in tables for batch in table.to_batches())
+        begun = time.perf_counter()
+        with self._traffic.counted():
+            rows = self._reader.rows(chunk.steps)
+        chunk.batch_bytes = [
+            sum(total_bytes(part) for each in batch for part in each.table.to_batches()) for batch in rows
+        ]
+        chunk.size_bytes, chunk.seconds = sum(chunk.batch_bytes), time.perf_counter() - begun
         self._sample_bytes = max(chunk.size_bytes / max(sum(map(len, chunk.steps)), 1), 1)
         return rows
 
@@ -193,7 +235,7 @@ class EpochReader:
         order: of the epoch.
         maker: makes batches of rows.
         reading: how samples are read.
-        note: is given the samples that were left out for each batch, and the number of the batch's samples.
+        note: is given the samples that were left out for each batch, and what was done for it.
         epoch: its number.
     """
 
@@ -202,7 +244,7 @@ class EpochReader:
     order: EpochOrder
     maker: ColumnMaker
     reading: Reading
-    note: Callable[[Sequence[SkippedSample], int], None]
+    note: Callable[[Sequence[SkippedSample], Counts], None]
     epoch: int
 
     def batches(self, position: int) -> Generator[Any]:
@@ -229,13 +271,14 @@ class EpochReader:
             Threads(at_once, _MAKERS) as makers,
             Threads(count, _MAKERS) as decoders,
         ):
-            spread = partial(_spread, decoders, count * _PIECES_A_THREAD)
-            ahead = _Ahead(self, chunks, readers)
-            making: deque[tuple[Chunk, int, Future[tuple[Any, list[SkippedSample]]] | None]] = deque()
+            traffic = Traffic()
+            ahead = _Ahead(self, chunks, readers, traffic)
+            making: deque[tuple[Chunk, int, Future[_Done] | None]] = deque()
             while True:
                 while len(making) < most and (found := ahead.next()) is not None:
                     chunk, i = found
-                    make = partial(self._made, chunk, i, spread)
+                    spread = _Spread(decoders, count * _PIECES_A_THREAD)
+                    make = partial(self._done, chunk, i, spread, traffic)
                     making.append((chunk, i, makers.submit(make) if self.maker.is_costly else None))
                 if not making:
                     return
@@ -243,12 +286,13 @@ class EpochReader:
                 self._wait_for(chunk)
                 if made is not None:
                     self._wait_for_made(made, chunk.steps[i])
-                batch, skipped = self._made(chunk, i, one_by_one) if made is None else made.result()
+                done = self._done(chunk, i, None, traffic) if made is None else made.result()
                 # Noted when the loop has the batch: one that was made ahead may be made again.
-                self.note(skipped, len(chunk.steps[i]))
+                self.note(done.skipped, done.counts(chunk, i, traffic.taken()))
                 if i == len(chunk.steps) - 1:
                     ahead.used(chunk)
-                del chunk, made, found  # a chunk is in memory as long as somebody has it
+                batch = done.batch
+                del chunk, made, found, done  # a chunk is in memory as long as somebody has it
                 yield batch
                 del batch
 
@@ -401,9 +445,19 @@ class EpochReader:
         position = int(positions[i]) % self.share.num_samples
         return np.random.default_rng(derived_key(self.feed.seed, self.epoch, use, position))
 
-    def _made(self, chunk: Chunk, i: int, spread: Spread) -> tuple[Any, list[SkippedSample]]:
+    def _done(self, chunk: Chunk, i: int, spread: _Spread | None, traffic: Traffic) -> _Done:
+        """A batch, and what was done for it."""
+        rows = chunk.rows.result()[i]
+        begun = time.perf_counter()
+        with traffic.counted():  # of samples that are taken instead of broken ones
+            batch, skipped = self._made(rows, chunk.steps[i], spread or one_by_one)
+        seconds = time.perf_counter() - begun + (spread.more_seconds if spread else 0.0)
+        return _Done(batch, skipped, seconds)
+
+    def _made(
+        self, rows: Sequence[DatasetRows], positions: NDArray[np.int64], spread: Spread
+    ) -> tuple[Any, list[SkippedSample]]:
         """A batch, and the samples that were left out for it."""
-        rows, positions = chunk.rows.result()[i], chunk.steps[i]
         self._refuse_changed(rows, positions)
         padding = positions >= self.share.num_samples
         if not self.maker.decodes:
@@ -531,20 +585,39 @@ def _stacks(name: str) -> list[str]:
     ]
 
 
-def _spread(threads: Threads, pieces: int, call: Callable[[int], None], count: int) -> None:
-    """Call a function with every number below a count, in threads, some neighbours at a time (`Spread`)."""
-    size = -(-count // pieces)
-    if count <= size:
-        one_by_one(call, count)
-        return
+class _Spread:
+    """Calls a function with every number below a count, in threads, some neighbours at a time (`Spread`).
 
-    def call_some(begin: int) -> None:
-        for i in range(begin, min(begin + size, count)):
-            refuse_left()
-            call(i)
+    Args:
+        threads: do the calls.
+        pieces: parts of the numbers.
 
-    for done in [threads.submit(partial(call_some, begin)) for begin in range(0, count, size)]:
-        done.result()
+    Attributes:
+        more_seconds: that all threads took, but for those that the thread of the batch waited for them.
+    """
+
+    __slots__ = ("_pieces", "_threads", "more_seconds")
+
+    def __init__(self, threads: Threads, pieces: int) -> None:
+        self._threads, self._pieces, self.more_seconds = threads, pieces, 0.0
+
+    def __call__(self, call: Callable[[int], None], count: int) -> None:
+        """Call the function with every number."""
+        size = -(-count // self._pieces)
+        if count <= size:
+            one_by_one(call, count)
+            return
+
+        def call_some(begin: int) -> float:
+            begun = time.perf_counter()
+            for i in range(begin, min(begin + size, count)):
+                refuse_left()
+                call(i)
+            return time.perf_counter() - begun
+
+        begun = time.perf_counter()
+        pieces = [self._threads.submit(partial(call_some, begin)) for begin in range(0, count, size)]
+        self.more_seconds += sum(piece.result() for piece in pieces) - (time.perf_counter() - begun)
 
 
 def _is_done(future: Future[Any], timeout_s: float = inf) -> bool:

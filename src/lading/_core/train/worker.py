@@ -21,6 +21,7 @@ from typing import Any, Final
 from lading._core.processes.child_process import hand_on_warnings, leave_pandas_out, leave_signals
 from lading._core.processes.pickled import from_bytes
 from lading._core.processes.shared_files import receive_value, send_value
+from lading._core.train.metrics import Counts
 from lading._core.train.processes import ADVICE, Epoch, Failed, Made, More, Warned
 from lading._core.train.skipped import SkippedSample
 from lading.errors import UsageError
@@ -99,17 +100,17 @@ def _noted_warnings() -> deque[Warned]:
 def _work(parent: _Parent, noted: deque[Warned]) -> None:
     loader = from_bytes(parent.order(), ADVICE)
     skipped: list[SkippedSample] = []
-    given = 0
+    done = Counts()
 
-    def note(samples: Sequence[SkippedSample], count: int) -> None:
-        nonlocal given
-        skipped[:], given = samples, count
+    def note(samples: Sequence[SkippedSample], counts: Counts) -> None:
+        nonlocal done
+        skipped[:], done = samples, counts
 
     while True:
         epoch, leave = parent.order()
         for batch in loader.reader(epoch.number, epoch.every, note).batches(epoch.position):
             leave.acquire()
-            parent.send(Made(batch, [*skipped], given, [noted.popleft() for _ in range(len(noted))]))
+            parent.send(Made(batch, [*skipped], done, [noted.popleft() for _ in range(len(noted))]))
             del batch
 
 

@@ -42,6 +42,7 @@ from lading._core.formats.mds.samples import SampleLayout, StoredSamples
 from lading._core.formats.mds.stored_schema import given_field, in_type, is_rearranged, written_schema
 from lading._core.storage.fetch import Fetcher
 from lading._core.storage.range_reader import RangeReader
+from lading._core.storage.traffic import ranges_of
 from lading._core.storage.unwrap import unwrapped
 from lading.errors import (
     CorruptShard,
@@ -458,7 +459,7 @@ def _byte_ranges(source: ShardFile, path: str, compression: str, listed: EntryFi
     """Yield the decompressed bytes of a file; all at once if its compression cannot stream."""
     if compression in WRAPS:
         info = source.store.head(path)
-        get_ranges = partial(source.store.get_ranges, path, version=info.version)
+        get_ranges = partial(ranges_of, source.store, path, version=info.version)
         yield from map(pa.py_buffer, unwrapped(get_ranges, path, compression, info.size_bytes, source.limits))
     else:
         yield _opened(source, path, compression, _Listed(listed, None, ReadOptions(mmap=False))).whole
