@@ -25,7 +25,7 @@ from lading._core.train.columns import Collate, ColumnMaker, Recipe
 from lading._core.train.decode import Decode, holds_images
 from lading._core.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed, Parts
 from lading._core.train.images import Fit, ImageSize
-from lading._core.train.metrics import Counts, Gauge, Metrics, Reports
+from lading._core.train.metrics import Gauge, LoopCounts, Metrics, Reports
 from lading._core.train.missing import Missing
 from lading._core.train.mixing import ENDLESS
 from lading._core.train.order import Kind, Shuffle
@@ -332,13 +332,13 @@ class Loader:
         """
         return (self._gauge or self._new_gauge()).whole()
 
-    def note(self, skipped: Sequence[SkippedSample], counts: Counts) -> None:
+    def note(self, skipped: Sequence[SkippedSample], counts: LoopCounts) -> None:
         """Note what was done for a batch, and the samples left out. Raises DataError where these are too many."""
         if self._gauge is not None:
             self._gauge.add(counts)
         self._note_skipped(skipped, counts)
 
-    def _note_skipped(self, skipped: Sequence[SkippedSample], counts: Counts) -> None:
+    def _note_skipped(self, skipped: Sequence[SkippedSample], counts: LoopCounts) -> None:
         self._ledger.add(skipped, counts.samples)
 
     def _new_gauge(self) -> Gauge:
@@ -531,7 +531,7 @@ class Loader:
         return self.reader(epoch, every, self._note_skipped).batches(position)
 
     def reader(
-        self, epoch: int, every: int = 1, note: Callable[[Sequence[SkippedSample], Counts], None] | None = None
+        self, epoch: int, every: int = 1, note: Callable[[Sequence[SkippedSample], LoopCounts], None] | None = None
     ) -> EpochReader:
         """What reads the batches of an epoch, or one of so many; `note` takes what was done for each."""
         share, reading = replace(self.share_of(epoch), every=every), self._reading.shared_by(every)

@@ -18,7 +18,7 @@ from lading._core.storage.traffic import Read
 from lading._core.units import count, format_bytes
 from lading.errors import UsageError
 
-__all__ = ["Counts", "Gauge", "Metrics", "Reports"]
+__all__ = ["Gauge", "LoopCounts", "Metrics", "Reports"]
 
 _KEEPS_UP: Final = 0.05
 """Share of the time that a loop waits although the loader keeps up: for the first batch, and for the threads."""
@@ -27,7 +27,7 @@ _BUSY: Final = 0.5
 
 
 @dataclass(slots=True)
-class Counts:
+class LoopCounts:
     """Numbers of some batches, which can be added. `Metrics` says what they are."""
 
     batches: int = 0
@@ -44,7 +44,7 @@ class Counts:
     fetch_seconds: float = 0.0
     decode_seconds: float = 0.0
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: LoopCounts) -> None:
         """Add other numbers."""
         for name in _NAMES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -57,7 +57,7 @@ class Counts:
         self.downloads += read.downloads
 
 
-_NAMES: Final = tuple(each.name for each in fields(Counts))
+_NAMES: Final = tuple(each.name for each in fields(LoopCounts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +217,10 @@ class Gauge:
     ) -> None:
         self._epoch, self._begin, self._of, self._remote = epoch, batch, of_batches, remote
         self._processes, self._threads = processes, threads
-        self._before, self._part = Counts(), Counts()
+        self._before, self._part = LoopCounts(), LoopCounts()
         self._given: float | None = None
 
-    def add(self, counts: Counts) -> None:
+    def add(self, counts: LoopCounts) -> None:
         """Add what was done for a batch."""
         self._part.add(counts)
 
@@ -255,19 +255,19 @@ class Gauge:
 
     def whole(self) -> Metrics:
         """Return the metrics of the loop."""
-        whole = Counts()
+        whole = LoopCounts()
         whole.add(self._before)
         whole.add(self._part)
         return self._metrics(whole)
 
     def part(self) -> Metrics:
         """Return the metrics of the batches since the last call."""
-        part, self._part = self._part, Counts()
+        part, self._part = self._part, LoopCounts()
         found = self._metrics(part, part.batches)
         self._before.add(part)
         return found
 
-    def _metrics(self, counts: Counts, more: int = 0) -> Metrics:
+    def _metrics(self, counts: LoopCounts, more: int = 0) -> Metrics:
         found: dict[str, Any] = {name: getattr(counts, name) for name in _NAMES}
         if not self._remote:
             found.update(requests=None, read_bytes=None, cache_bytes=None, downloads=None)

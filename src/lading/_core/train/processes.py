@@ -30,7 +30,7 @@ from lading.errors import LadingError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from lading._core.train.loader import Loader
-    from lading._core.train.metrics import Counts
+    from lading._core.train.metrics import LoopCounts
     from lading._core.train.skipped import SkippedSample
 
 __all__ = ["ADVICE", "Epoch", "Failed", "Made", "More", "Processes", "Warned"]
@@ -89,7 +89,7 @@ class Made:
 
     batch: Any
     skipped: list[SkippedSample]
-    counts: Counts
+    counts: LoopCounts
     warned: list[Warned]
 
 

@@ -36,7 +36,7 @@ from lading._core.storage.traffic import Read, Traffic
 from lading._core.train.collate import Columns, columns_of, put_sample, samples_of
 from lading._core.train.columns import ColumnMaker, Spread, one_by_one
 from lading._core.train.feed import EpochOrder, Feed
-from lading._core.train.metrics import Counts
+from lading._core.train.metrics import LoopCounts
 from lading._core.train.missing import Failed, MissingValue
 from lading._core.train.permutation import derived_key
 from lading._core.train.ranks import cores_of_rank
@@ -159,9 +159,9 @@ class _Done:
     skipped: list[SkippedSample]
     seconds: float
 
-    def counts(self, chunk: Chunk, i: int, read: Read) -> Counts:
+    def counts(self, chunk: Chunk, i: int, read: Read) -> LoopCounts:
         """What was done for the batch, a chunk's i-th, with what was read since the last one."""
-        counts = Counts(
+        counts = LoopCounts(
             samples=len(chunk.steps[i]), skipped=len(self.skipped), payload_bytes=chunk.batch_bytes[i],
             fetch_seconds=0.0 if i else chunk.seconds, decode_seconds=self.seconds,
         )  # fmt: skip
@@ -244,7 +244,7 @@ class EpochReader:
     order: EpochOrder
     maker: ColumnMaker
     reading: Reading
-    note: Callable[[Sequence[SkippedSample], Counts], None]
+    note: Callable[[Sequence[SkippedSample], LoopCounts], None]
     epoch: int
 
     def batches(self, position: int) -> Generator[Any]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from lading._core.processes.child_process import hand_on_warnings, leave_pandas_out, leave_signals
 from lading._core.processes.pickled import from_bytes
 from lading._core.processes.shared_files import receive_value, send_value
-from lading._core.train.metrics import Counts
+from lading._core.train.metrics import LoopCounts
 from lading._core.train.processes import ADVICE, Epoch, Failed, Made, More, Warned
 from lading._core.train.skipped import SkippedSample
 from lading.errors import UsageError
@@ -100,9 +100,9 @@ def _noted_warnings() -> deque[Warned]:
 def _work(parent: _Parent, noted: deque[Warned]) -> None:
     loader = from_bytes(parent.order(), ADVICE)
     skipped: list[SkippedSample] = []
-    done = Counts()
+    done = LoopCounts()
 
-    def note(samples: Sequence[SkippedSample], counts: Counts) -> None:
+    def note(samples: Sequence[SkippedSample], counts: LoopCounts) -> None:
         nonlocal done
         skipped[:], done = samples, counts
 
