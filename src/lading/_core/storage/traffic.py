@@ -13,15 +13,14 @@ Reads of local files are not requests: a map is read without a call.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from threading import local
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from lading._core.storage.base import Buffer, Store
 
-__all__ = ["Read", "Traffic", "counted_too", "note_copied", "note_download", "ranges_of"]
+__all__ = ["NOTHING", "Read", "Traffic", "counted_too", "note_copied", "note_download", "ranges_of"]
 
 _T = TypeVar("_T")
 _here = local()
@@ -43,6 +42,10 @@ class Read(NamedTuple):
     downloads: int = 0
 
 
+NOTHING: Final = Read()
+"""What is read where nothing is: of a batch of local files, for example."""
+
+
 class Traffic:
     """Counts what some work reads, in whichever threads."""
 
@@ -55,18 +58,30 @@ class Traffic:
 
     def taken(self) -> Read:
         """Return what was read since the last call."""
+        if not self._noted:
+            return NOTHING
         found = [self._noted.popleft() for _ in range(len(self._noted))]
-        return Read(*map(sum, zip(*found, strict=True))) if found else Read()
+        return Read(*map(sum, zip(*found, strict=True)))
 
-    @contextmanager
-    def counted(self) -> Iterator[None]:
+    def counted(self) -> _Counted:
         """Count what this thread reads in the body of a `with`."""
-        before = getattr(_here, "traffic", None)
-        _here.traffic = self
-        try:
-            yield
-        finally:
-            _here.traffic = before
+        return _Counted(self)
+
+
+class _Counted:
+    """The body of a `with` whose reads are counted."""
+
+    __slots__ = ("_before", "_traffic")
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+
+    def __enter__(self) -> None:
+        self._before: Traffic | None = getattr(_here, "traffic", None)
+        _here.traffic = self._traffic
+
+    def __exit__(self, *_: object) -> None:
+        _here.traffic = self._before
 
 
 def counted_too(task: Callable[[], _T]) -> Callable[[], _T]:

@@ -45,9 +45,20 @@ class LoopCounts:
     decode_seconds: float = 0.0
 
     def add(self, other: LoopCounts) -> None:
-        """Add other numbers."""
-        for name in _NAMES:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        """Add other numbers. A loop over the fields would take 4 µs a batch."""
+        self.batches += other.batches
+        self.samples += other.samples
+        self.skipped += other.skipped
+        self.payload_bytes += other.payload_bytes
+        self.requests += other.requests
+        self.read_bytes += other.read_bytes
+        self.cache_bytes += other.cache_bytes
+        self.downloads += other.downloads
+        self.waited_seconds += other.waited_seconds
+        self.first_batch_seconds += other.first_batch_seconds
+        self.own_seconds += other.own_seconds
+        self.fetch_seconds += other.fetch_seconds
+        self.decode_seconds += other.decode_seconds
 
     def add_read(self, read: Read) -> None:
         """Add what was read from remote stores."""

@@ -32,7 +32,7 @@ from lading._core.features.items import KEY
 from lading._core.features.row_layout import row_layout
 from lading._core.storage.local import maps_of
 from lading._core.storage.threads import Threads, refuse_left
-from lading._core.storage.traffic import Read, Traffic
+from lading._core.storage.traffic import NOTHING, Read, Traffic
 from lading._core.train.collate import Columns, columns_of, put_sample, samples_of
 from lading._core.train.columns import ColumnMaker, Spread, one_by_one
 from lading._core.train.feed import EpochOrder, Feed
@@ -145,7 +145,7 @@ class Chunk:
         self.rows: Future[list[list[DatasetRows]]] = Future()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Done:
     """A batch that was made.
 
@@ -165,7 +165,8 @@ class _Done:
             samples=len(chunk.steps[i]), skipped=len(self.skipped), payload_bytes=chunk.batch_bytes[i],
             fetch_seconds=0.0 if i else chunk.seconds, decode_seconds=self.seconds,
         )  # fmt: skip
-        counts.add_read(read)
+        if read is not NOTHING:
+            counts.add_read(read)
         return counts
 
 
