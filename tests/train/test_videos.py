@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import math
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import lading
+from lading._core.train.sounds import sound
 from lading._core.train.videos import frames
 from lading.errors import DataError, UsageError
-from sound_and_video import video_file
+from sound_and_video import sound_file, video_file
 
 
 @pytest.mark.parametrize("kind, codec", [("mp4", "mpeg4"), ("matroska", "mpeg4"), ("avi", "mpeg4"), ("mpegts", "mpeg4"),
@@ -193,3 +196,33 @@ def test_wrong_windows_are_refused(options: dict[str, Any], match: str) -> None:
 def test_wrong_values_of_frames_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="a number of at least 1"):
         frames(**options)
+
+
+def test_random_windows_of_a_loader(tmp_path: Path) -> None:
+    """They are those of the sample with any ranks, batches and stops; a video and its sound are cut at one time."""
+    seconds = np.arange(3000, dtype=np.float32) / 3000
+    video, ramp = video_file(30), sound_file(seconds, 1000, "WAV", "FLOAT")
+    greys = frames(every=1)(video).mean(axis=(1, 2, 3))
+    with lading.writer(tmp_path / "clips", format="webdataset") as writer:
+        for i in range(8):
+            writer.write({"__key__": f"{i}", "mp4": video, "wav": ramp})
+
+    def drawn(batch_size: int, seen: int = 0, rank: int = 0, ranks: int = 1) -> dict[str, tuple[float, float]]:
+        decode = {"mp4": frames(fps=10, seconds=1, at="random"), "wav": sound(1000, mono=True, seconds=1, at="random")}
+        loader = lading.loader(
+            tmp_path / "clips", batch_size, shuffle=True, seed=3, decode=decode, rank=rank, world_size=ranks
+        )
+        loader.load_state_dict({**loader.state_dict(), "position": seen})
+        batches = [*loader]
+        assert {(batch["mp4"].shape[1:], batch["wav"].shape[1:]) for batch in batches} == {((10, 48, 64, 3), (1000,))}
+        return {
+            key: (float(np.abs(greys - clip[0].mean()).argmin()) / 10, 3 * float(part[0]))
+            for batch in batches for key, clip, part in zip(batch["__key__"], batch["mp4"], batch["wav"], strict=True)
+        }  # fmt: skip
+
+    expected = drawn(3)
+    assert len({second for _, second in expected.values()}) == len(expected) == 8
+    assert all(abs(second - first) < 0.25 for first, second in expected.values())  # some neighbours look alike
+    assert {**drawn(2, rank=0, ranks=2), **drawn(2, rank=1, ranks=2)} == expected
+    rest = drawn(4, seen=4)
+    assert (len(rest), rest.items() <= expected.items()) == (4, True)

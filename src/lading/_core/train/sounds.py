@@ -63,8 +63,8 @@ def sound(
         start: first second of the window.
         stop: second at which the window ends.
         seconds: length of the window, instead of `start` and `stop`.
-        at: where a window of `seconds` lies: `start`, which is the default, `middle`, or `random`: by the generator of
-            the sample, which `rng` in `transform` has too. A resumed job draws the same windows.
+        at: where a window of `seconds` lies: `start`, which is the default, `middle`, or `random`: from the seed, the
+            epoch and the place of the sample in the order, so that a resumed job draws the same windows.
         pad: put zeros behind a sound that is shorter than the window. By default this is an error.
 
     Raises:

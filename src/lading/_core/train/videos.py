@@ -57,8 +57,8 @@ def frames(  # noqa: PLR0913 - all but one by keyword
             the first. Without a window, all of the video.
         stop: second at which the window ends: frames that begin before it.
         seconds: length of the window, instead of `start` and `stop`.
-        at: where a window of `seconds` lies: `start`, which is the default, `middle`, or `random`: by the generator of
-            the sample, so that a resumed job draws the same windows.
+        at: where a window of `seconds` lies: `start`, which is the default, `middle`, or `random`: from the seed, the
+            epoch and the place of the sample in the order, so that a resumed job draws the same windows.
         clips: this many windows of `seconds`, at even distances from the first that fits to the last, or with
             `at="random"` anywhere: (clips, frames, height, width, 3).
         pad: repeat the last frame behind a video that is shorter than the window. By default this is an error.
