@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from lading._core.jobs.verify.digest import dataset_digest as digest
     from lading._core.jobs.verify.doctor import doctor
     from lading._core.jobs.verify.verify import verify
-    from lading._core.train.feed import mix
     from lading._core.train.loader import loader
+    from lading._core.train.mixture import mix
     from lading._core.train.packing import pack
     from lading.errors import LadingError
 
@@ -69,7 +69,7 @@ _HOMES = {
     "info": ("lading._core.jobs.stats.info", "info"),
     "loader": ("lading._core.train.loader", "loader"),
     "merge": ("lading._core.jobs.dataset.merge", "merge"),
-    "mix": ("lading._core.train.feed", "mix"),
+    "mix": ("lading._core.train.mixture", "mix"),
     "open": ("lading._core.api.opening", "open_dataset"),
     "pack": ("lading._core.train.packing", "pack"),
     "push": ("lading._core.jobs.push.push", "push"),

@@ -2,9 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from lading._core.train.feed import (
-    Mixture,
-)
 from lading._core.train.images import (
     aspect_buckets,
     images,
@@ -14,6 +11,9 @@ from lading._core.train.loader import (
 )
 from lading._core.train.metrics import (
     Metrics,
+)
+from lading._core.train.mixture import (
+    Mixture,
 )
 from lading._core.train.order import (
     Shuffle,

@@ -36,6 +36,12 @@ def test_json_is_the_plan(source: str) -> None:
     assert lanes == Shuffle("block", lanes["block"], window=32, lanes=16).as_dict()
 
 
+def test_epochs_and_weights_are_planned(source: str) -> None:
+    found = json.loads(_run(source, "--epoch-size", "30", "--weights", "number", "--batch-size", "8", "--json"))
+    assert found == json.loads(json.dumps(plan(source, 8, epoch_size=30, weights="number").to_dict()))
+    assert (found["samples"], found["batches"]) == (30, 4)
+
+
 def test_steps_come_before(source: str) -> None:
     assert json.loads(_run(source, "--where", "number < 40", "--json"))["samples"] == 40
     assert json.loads(_run(source, "--sample", "0.5", "--json"))["samples"] == 50

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import lading
@@ -138,6 +138,107 @@ def test_weights_may_change_from_the_position_of_a_state_on(sources: dict[str, D
         other.load_state_dict(state)
 
 
+@pytest.mark.parametrize("temperature", [None, 1, 2, 10 / 3, float("inf")])
+def test_shares_are_as_the_numbers_of_samples_by_temperature(sources: dict[str, Dataset], temperature: Any) -> None:
+    """Samples ** (1 / temperature): 40, 25 and 10 samples."""
+    options = {} if temperature is None else {"temperature": temperature}
+    powers = np.array([40, 25, 10]) ** (1 / (temperature or 1))
+    mixed = lading.mix(sources, stop="never", **options)
+    loader = lading.loader(mixed, 1, epoch_size=300, columns=["__key__"])
+    seen = Counter(key.partition("-")[0] for key in _keys(loader))
+    assert [seen[name] for name in sources] == pytest.approx(300 * powers / powers.sum(), abs=3)
+
+
+_TIMES = st.dictionaries(
+    st.sampled_from(["web", "books", "code"]), st.one_of(st.integers(1, 4), st.sampled_from([0.5, 0.3, 1.7]))
+)
+
+
+@settings(max_examples=settings.default.max_examples // 4)
+@given(repeats=_TIMES, epochs=st.integers(1, 3))
+def test_an_epoch_gives_each_source_as_often_as_repeats_say(
+    sources: dict[str, Dataset], repeats: dict[str, float], epochs: int
+) -> None:
+    """Exactly so many samples an epoch, of passes that go on in the next one."""
+    loader = lading.loader(lading.mix(sources, repeats=repeats, seed=4), 8, shuffle=True, columns=["__key__"])
+    given = [_keys(loader) for _ in range(epochs)]
+    for name, source in sources.items():
+        count, times = len(source), repeats.get(name, 1)
+        of_epochs = [[key for key in epoch if key.startswith(name)] for epoch in given]
+        assert [len(each) for each in of_epochs] == [int(count * times + 0.5)] * epochs
+        mine = [key for each in of_epochs for key in each]
+        for begin in range(0, len(mine), count):
+            assert len({*mine[begin : begin + count]}) == len(mine[begin : begin + count])
+    assert len(loader) == -(-len(given[0]) // 8)
+
+
+@given(counts=st.lists(st.integers(1, 10**9), min_size=1, max_size=8))
+def test_any_numbers_of_samples_are_given_exactly(counts: list[int]) -> None:
+    proportions = Proportions.of({str(i): count for i, count in enumerate(counts)}, {})
+    assert proportions.counts(np.array([sum(counts)])).tolist() == [counts]
+
+
+@pytest.mark.parametrize("stop", ["first", "never"])
+def test_epochs_of_a_size_are_parts_of_an_endless_mixture(sources: dict[str, Dataset], stop: Any) -> None:
+    options: dict[str, Any] = {"shuffle": True, "columns": ["__key__"]}
+    schedule = {50: {"code": 1}, 70: {"web": 1, "code": 1}}
+    loader = lading.loader(_mixed(sources, stop=stop, schedule=schedule), 7, epoch_size=33, **options)
+    epochs = [_keys(loader) for _ in range(4)]
+    assert [len(each) for each in epochs] == [33] * 4
+    endless = lading.loader(_mixed(sources, stop="never", schedule=schedule), 12, **options)
+    whole = [key for batch in islice(endless, 11) for key in batch["__key__"]]
+    assert [key for epoch in epochs for key in epoch] == whole
+    seen = {name: sum(key.startswith(name) for key in whole[:66]) for name in sources}
+    loader.set_epoch(2)
+    assert loader.state_dict()["seen"] == seen
+    assert f"33 samples (web {sum(key.startswith('web') for key in epochs[2])}, books 0" in repr(loader)
+
+
+@pytest.mark.soak
+@settings(max_examples=settings.default.max_examples // 2)
+@given(data=st.data())
+def test_epochs_of_a_size_and_repeats_go_on(sources: dict[str, Dataset], data: st.DataObject) -> None:
+    size = data.draw(st.one_of(st.none(), st.integers(1, 120)))
+    mixture = lading.mix(sources, repeats={"code": 3}) if size is None else _mixed(sources)
+    options: dict[str, Any] = {"shuffle": True, "columns": ["__key__"], "epoch_size": size}
+    whole = _keys(lading.loader(mixture, 1, **options))
+    first, second = (Job(data.draw(st.integers(1, 9)), data.draw(st.integers(1, 4))) for _ in range(2))
+    assume(first.batch_size * first.world_size < len(whole))
+    steps = data.draw(st.integers(1, (len(whole) - 1) // (first.batch_size * first.world_size)))
+    before, after = resumed(mixture, first, steps, second, **options)
+    assert keys(before) + keys(after) == whole
+
+
+@pytest.mark.cases(4)
+@pytest.mark.parametrize(
+    "mixture_of, words",
+    [
+        (lambda s: _mixed(s, stop="all"), 'found epoch_size=5 with stop="all"'),
+        (lambda s: lading.mix(s, repeats={"web": 2}), "found epoch_size=5 with repeats"),
+    ],
+)
+def test_two_ends_of_an_epoch_are_refused(sources: dict[str, Dataset], mixture_of: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        lading.loader(mixture_of(sources), 4, epoch_size=5)
+    with pytest.raises(UsageError, match="weights are of the samples of one dataset"):
+        lading.loader(mixture_of(sources), 4, weights="stars")
+
+
+def test_states_of_other_epochs_are_refused(sources: dict[str, Dataset]) -> None:
+    loaders = [
+        lading.loader(_mixed(sources), 5),
+        lading.loader(_mixed(sources), 5, epoch_size=20),
+        lading.loader(lading.mix(sources, repeats={"web": 2}), 5),
+        lading.loader(lading.mix(sources, repeats={"web": 3}), 5),
+    ]
+    for one in loaders:
+        for other in loaders:
+            if one is not other:
+                with pytest.raises(UsageError, match="the state belongs to another order"):
+                    one.load_state_dict(other.state_dict())
+    loaders[1].load_state_dict(lading.loader(_mixed(sources, stop="never"), 5, epoch_size=20).state_dict())
+
+
 def test_a_mixture_without_end_has_no_length(sources: dict[str, Dataset]) -> None:
     loader = lading.loader(_mixed(sources, stop="never"), 10)
     with pytest.raises(TypeError, match="no length"):
@@ -252,11 +353,12 @@ def test_ranks_share_a_mixture(sources: dict[str, Dataset]) -> None:
     assert all(one != other for one, other in pairwise(ranks))
 
 
+@pytest.mark.cases(12)
 @pytest.mark.parametrize(
     "sources_of, options, words",
     [
         (lambda s: {}, {}, "no dataset to mix"),
-        (lambda s: {"a": s["web"]}, {}, "the source 'a' is no pair"),
+        (lambda s: {"a": (s["web"], 1), "b": s["code"]}, {}, "the source 'b' is no pair"),
         (lambda s: {"a": ("web", 1, 2)}, {}, "the source 'a' is no pair"),
         (lambda s: {"a": (s["web"], "1")}, {}, "weights must be numbers"),
         (lambda s: {"a": (s["web"], -1)}, {}, "weights must be numbers"),
@@ -266,6 +368,17 @@ def test_ranks_share_a_mixture(sources: dict[str, Dataset]) -> None:
         (lambda s: {"a": (s["web"], 1)}, {"schedule": {5: {"b": 1}}}, "expected a, found b"),
         (lambda s: {"a": (s["web"], 1)}, {"schedule": {-1: {"a": 1}}}, "no position"),
         (lambda s: {"a": (s["web"].limit(0), 1)}, {}, "the source 'a' has no samples"),
+        (lambda s: {"a": s["web"], "b": s["web"].limit(0)}, {}, "the source 'b' has no samples"),
+        (lambda s: {"a": (s["web"], 1)}, {"temperature": 2}, "found temperature with weights"),
+        (lambda s: {"a": (s["web"], 1)}, {"repeats": {"a": 2}}, "found repeats with weights"),
+        (lambda s: {"a": s["web"]}, {"temperature": 0}, "a temperature is a number above 0"),
+        (lambda s: {"a": s["web"]}, {"repeats": {"b": 2}}, "expected a, found b"),
+        (lambda s: {"a": s["web"]}, {"repeats": {"a": 0}}, "repeated by a number above 0"),
+        (lambda s: {"a": s["web"]}, {"repeats": {"a": 0.001}}, "no sample in an epoch"),
+        (lambda s: {"a": s["web"]}, {"repeats": 2}, "repeats are numbers by the names"),
+        (lambda s: {"a": s["web"]}, {"repeats": {}, "stop": "all"}, "found stop='all' with repeats"),
+        (lambda s: {"a": s["web"]}, {"repeats": {}, "temperature": 2}, "found temperature with repeats"),
+        (lambda s: {"a": s["web"]}, {"repeats": {}, "schedule": {9: {"a": 1}}}, "found schedule with repeats"),
     ],
 )
 def test_wrong_mixtures_are_refused(sources: dict[str, Dataset], sources_of: Any, options: Any, words: str) -> None:

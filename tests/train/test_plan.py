@@ -87,6 +87,21 @@ def test_requests_and_bytes_are_those_of_the_loader(
     assert abs(requests - made.requests) <= 0.2 * requests + 3
 
 
+@pytest.mark.parametrize("shuffle", [False, "global", "block"])
+@pytest.mark.parametrize("name, epoch_size", [("webdataset", 150), ("parquet", 900), ("jsonl", 900)])
+def test_an_epoch_of_any_size_is_planned(folder: Path, name: str, shuffle: Any, epoch_size: int) -> None:
+    """What a rank reads of several passes; drawn samples are read as those of a global shuffle."""
+    more = {"weights": np.arange(_COUNT)} if shuffle == "global" else {}
+    dataset, store = _remote(folder / name)
+    made = plan(dataset, 16, world_size=2, shuffle=shuffle, epoch_size=epoch_size, **more)
+    options: dict[str, Any] = {"shuffle": shuffle, "epoch_size": epoch_size, "columns": ["jpg"], "decode": False}
+    loader = lading.loader(dataset, 16, rank=0, world_size=2, **options, **more)
+    store.reset()
+    batches = [*loader]
+    assert (made.samples, made.batches, made.rank_samples) == (epoch_size, len(batches), epoch_size // 2)
+    assert abs(store.bytes_read - made.read_bytes) <= 0.2 * store.bytes_read + 4 * _BYTES
+
+
 def _order(folder: Path, step: int, **options: Any) -> list[list[int]]:
     return [[int(key) for key in b["__key__"]] for b in lading.loader(folder, step, columns=["__key__"], **options)]
 
@@ -147,7 +162,7 @@ def test_good_choices_have_none(folder: Path) -> None:
     assert plan(folder / "webdataset", 1, world_size=16, shuffle=lanes).advice == ()
 
 
-@pytest.mark.parametrize("options", [{"batch_size": 0}, {"batch_size": 1, "world_size": 0}])
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"batch_size": 1, "world_size": 0}, {"epoch_size": 0}])
 def test_wrong_arguments_are_refused(folder: Path, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="must be a whole number"):
         plan(folder / "parquet", **options)

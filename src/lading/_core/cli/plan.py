@@ -33,7 +33,8 @@ _WRITING = replace(WRITING, only=("format", "options", "shard_size", "workers", 
 
 
 _OF_TRAINING = {"world_size": "--world-size", "batch_size": "--batch-size", "shuffle": "--shuffle", "lanes": "--lanes",
-                "seed": "--seed", "ahead": "--ahead-bytes"}  # fmt: skip
+                "seed": "--seed", "epoch_size": "--epoch-size", "weights": "--weights",
+                "ahead": "--ahead-bytes"}  # fmt: skip
 _OF_JOBS = {"rate": "--rate", "total_bytes": "--total-bytes"}
 
 
@@ -71,6 +72,25 @@ def plan(  # noqa: PLR0913 - one argument an option
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the loader's shuffle.")] = 0,
+    epoch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--epoch-size",
+            min=1,
+            metavar="N",
+            help="Samples of an epoch, of all ranks. By default those of the dataset.",
+            show_default=False,
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            "--weights",
+            metavar="COLUMN",
+            help="Draw samples with replacement by the weights in this column, such as json.score.",
+            show_default=False,
+        ),
+    ] = None,
     ahead: Annotated[
         str, typer.Option("--ahead-bytes", metavar="SIZE", help="What the loader reads ahead, at most.")
     ] = "256MB",
@@ -120,7 +140,10 @@ def plan(  # noqa: PLR0913 - one argument an option
                     raise UsageError("only a block shuffle has lanes", found=f"--lanes {lanes} with {found.kind}",
                                      advice="Add --shuffle block, or leave --lanes out.")  # fmt: skip
                 kind = replace(found, lanes=lanes)
-            made = planning.plan(dataset, batch_size, world_size=world_size, shuffle=kind, seed=seed, ahead_bytes=ahead)
+            made = planning.plan(
+                dataset, batch_size, world_size=world_size, shuffle=kind, seed=seed, epoch_size=epoch_size,
+                weights=weights, ahead_bytes=ahead,
+            )  # fmt: skip
         out.show(made.to_dict(), _text(made))
 
 

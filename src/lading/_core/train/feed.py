@@ -7,27 +7,27 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, Protocol, Self, TypeAlias
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from lading._core.arguments import public
 from lading._core.dataset.layout import Layout
-from lading._core.dataset.opened import OpenDataset, opened
-from lading._core.dataset.query import Queryable
+from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.transform.concat import concatenated
-from lading._core.train.mixing import ENDLESS, Proportions, Stop
+from lading._core.train.epochs import DrawnOrder, PassesOrder, Weights, places_of_passes
+from lading._core.train.mixing import ENDLESS
+from lading._core.train.mixture import Mixture, no_samples
 from lading._core.train.order import LANES, Kind, Order, Shuffle, shuffle_of
 from lading._core.train.permutation import derived_key
 from lading.errors import UsageError
 
-__all__ = ["USUAL_BYTES", "DatasetFeed", "EpochOrder", "Feed", "Mixture", "MixtureFeed", "Parts", "mix"]
+__all__ = ["USUAL_BYTES", "DatasetFeed", "EpochOrder", "Feed", "MixtureFeed", "Parts"]
 
 USUAL_BYTES: Final = 64 << 10
 """Of a sample, where no list says the sizes of files."""
@@ -107,8 +107,8 @@ class Feed(Protocol):
     def order(self, epoch: int) -> EpochOrder:
         """The order of an epoch."""
 
-    def seen(self, position: int) -> dict[str, int] | None:
-        """How often an epoch has given each source before a position; None where there is one source."""
+    def seen(self, epoch: int, position: int) -> dict[str, int] | None:
+        """How often each source was given before a position of an epoch; None where there is one source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,8 @@ class DatasetFeed:
         shuffle: how they are shuffled.
         seed: of the shuffle.
         chosen: whether lading chose the shuffle: another store of the same shards has another one.
+        epoch_size: samples of an epoch; None for all samples.
+        weights: by which samples are drawn; None for each sample once in a pass.
     """
 
     dataset: OpenDataset
@@ -128,12 +130,23 @@ class DatasetFeed:
     shuffle: Shuffle
     seed: int
     chosen: bool = False
+    epoch_size: int | None = None
+    weights: Weights | None = None
 
     @classmethod
-    def of(cls, dataset: OpenDataset, shuffle: bool | Kind | Shuffle, seed: int) -> Self:
-        """The feed of a dataset. Raises UsageError for an unknown shuffle."""
+    def of(
+        cls, dataset: OpenDataset, shuffle: bool | Kind | Shuffle, seed: int, epoch_size: int | None = None,
+        weights: Weights | None = None,
+    ) -> Self:  # fmt: skip
+        """The feed of a dataset. Raises UsageError for an unknown shuffle, or a shuffle in blocks with weights."""
         layout = dataset.layout
-        return cls(dataset, layout, resolved(shuffle, layout), seed, shuffle is True)
+        if weights is None:
+            return cls(dataset, layout, resolved(shuffle, layout), seed, shuffle is True, epoch_size)
+        if shuffle not in (True, False, "global", Shuffle("global")):
+            raise UsageError("samples that are drawn by weights come in any order", expected="shuffle=True",
+                             found=f"shuffle={shuffle!r} with weights", advice="Leave weights or the shuffle out."
+                             )  # fmt: skip
+        return cls(dataset, layout, Shuffle("global"), seed, epoch_size=epoch_size, weights=weights)
 
     @property
     def parts(self) -> Parts:
@@ -163,6 +176,8 @@ class DatasetFeed:
             "seed": self.seed,
             "shuffle": self.shuffle.as_dict(),
             "fingerprint": self.layout.fingerprint,
+            **({} if self.epoch_size is None else {"epoch_size": self.epoch_size}),
+            **({} if self.weights is None else {"weights": self.weights.fingerprint}),
         }
 
     @property
@@ -175,82 +190,19 @@ class DatasetFeed:
         other = self.chosen and shuffle != self.shuffle.as_dict()
         return replace(self, shuffle=shuffle_of(shuffle)) if other else self
 
-    def order(self, epoch: int) -> Order:
+    def order(self, epoch: int) -> EpochOrder:
         """The order of an epoch."""
-        return Order(self.layout.shard_ends, self.shuffle, self.seed, epoch)
+        if self.weights is not None:
+            return DrawnOrder(self.weights, self.seed, epoch, self.epoch_size or self.layout.num_samples)
+        if self.epoch_size is not None:
+            return PassesOrder(self._pass, epoch, self.epoch_size)
+        return self._pass(epoch)
 
-    def seen(self, position: int) -> None:
+    def _pass(self, number: int) -> Order:
+        return Order(self.layout.shard_ends, self.shuffle, self.seed, number)
+
+    def seen(self, epoch: int, position: int) -> None:
         """None: there is one source."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Mixture:
-    """Datasets to be mixed, made by `lading.mix`; `lading.loader` takes it as a source.
-
-    Attributes:
-        datasets: by name.
-        proportions: their shares.
-        seed: of the shuffles of the datasets.
-        stop: when an epoch ends.
-    """
-
-    datasets: Mapping[str, OpenDataset]
-    proportions: Proportions
-    seed: int
-    stop: Stop
-
-    def __repr__(self) -> str:
-        shares = zip(self.datasets, self.proportions.weights[0].tolist(), strict=True)
-        return f"Mixture({', '.join(f'{name} {100 * share:.4g} %' for name, share in shares)}, stop {self.stop})"
-
-
-_EXAMPLE: Final = 'lading.mix({"a": (ds_a, 0.7), "b": (ds_b, 0.3)})'
-
-
-@public("lading.mix")
-def mix(
-    sources: Mapping[str, tuple[Queryable, float]],
-    *,
-    seed: int = 0,
-    stop: Stop = "first",
-    schedule: Mapping[int, Mapping[str, float]] | None = None,
-) -> Mixture:
-    """Mix datasets in exact proportions, for `lading.loader`.
-
-    Among any number of neighbours each dataset has its share, within one sample for each dataset. Each dataset is
-    shuffled by itself, and begins again where it has no sample left. The datasets may have different formats, and some
-    may be documents with items. A column that a dataset lacks is null in its samples.
-
-    Example:
-        both = lading.mix({"web": (web, 0.7), "books": (books, 0.3)}, seed=7)
-        loader = lading.loader(both, 64, shuffle=True)
-        loader.state_dict()["seen"]    # {"web": 4480, "books": 1920}
-
-    Args:
-        sources: each dataset, or what `lading.open` opens, and its weight, by name; weights need not have the sum 1.
-        seed: of the shuffles of the datasets.
-        stop: when an epoch ends: `first`, before a dataset would begin again; `all`, when every sample was given once,
-            but for those of datasets whose weight is 0 before that; `never`.
-        schedule: other weights from a position on, which counts the samples of all ranks in the epoch:
-            `{1_000_000: {"web": 0.2, "books": 0.8}}`. A name that is left out has the weight 0.
-
-    Raises:
-        UsageError: no dataset, an empty one, a weight that is no weight, or a name that is unknown.
-    """
-    schedule = schedule or {}
-    if stop not in ("first", "all", "never"):
-        raise UsageError("no such way to end an epoch", expected="first, all or never", found=repr(stop))
-    if not isinstance(sources, Mapping) or not sources:
-        raise UsageError("no dataset to mix", found=type(sources).__name__, advice=f"Give {_EXAMPLE}.")
-    for name, pair in sources.items():
-        if not isinstance(pair, tuple) or len(pair) != 2:  # noqa: PLR2004 - a pair
-            raise UsageError(f"the source {name!r} is no pair of a dataset and a weight", expected=_EXAMPLE,
-                             found=type(pair).__name__)  # fmt: skip
-    weights = {name: weight for name, (_, weight) in sources.items()}
-    for begin, row in {0: weights, **schedule}.items():
-        _refuse_wrong_weights(begin, row, weights)
-    datasets = {name: opened(each) for name, (each, _) in sources.items()}
-    return Mixture(datasets, Proportions.of(weights, schedule), seed, stop)
 
 
 class MixtureFeed:
@@ -259,17 +211,27 @@ class MixtureFeed:
     Args:
         mixture: the datasets and their shares.
         shuffle: of each dataset.
+        epoch_size: samples of an epoch, in which the mixture goes on where the last epoch ended; None where the mixture
+            says when an epoch ends.
+
+    Raises:
+        UsageError: a dataset is empty, or an epoch of another size is asked for than the mixture says.
     """
 
-    def __init__(self, mixture: Mixture, shuffle: bool | Kind | Shuffle) -> None:
+    def __init__(self, mixture: Mixture, shuffle: bool | Kind | Shuffle, epoch_size: int | None = None) -> None:
+        ends = "repeats" if mixture.of_epoch else 'stop="all"' if mixture.stop == "all" else None
+        if epoch_size is not None and ends is not None:
+            raise UsageError("the mixture says when an epoch ends", found=f"epoch_size={epoch_size} with {ends}",
+                             advice=f"Leave epoch_size out, or {ends} of lading.mix.")  # fmt: skip
         self._mixture, self.seed, self._chosen = mixture, mixture.seed, shuffle is True
+        self._epoch_size = epoch_size
         self._layouts = [each.layout for each in mixture.datasets.values()]
         self.remote = any(layout.remote for layout in self._layouts)
         self.reads_units = any(layout.remote and layout.unit_samples > 1 for layout in self._layouts)
         self._shuffles = [resolved(shuffle, layout) for layout in self._layouts]
         for name, layout in zip(mixture.datasets, self._layouts, strict=True):
             if not layout.num_samples:
-                raise UsageError(f"the source {name!r} has no samples")
+                raise no_samples(name)
         counts, sizes = (
             np.array([getattr(layout, name) for layout in self._layouts]) for name in ("num_samples", "sample_bytes")
         )
@@ -292,6 +254,10 @@ class MixtureFeed:
     def num_positions(self) -> int:
         """Positions of an epoch."""
         proportions, sources = self._mixture.proportions, range(len(self._counts))
+        if self._epoch_size is not None:
+            return self._epoch_size
+        if self._mixture.of_epoch is not None:
+            return sum(self._mixture.of_epoch)
         if self._mixture.stop == "never":
             return ENDLESS
         if self._mixture.stop == "all":
@@ -312,6 +278,7 @@ class MixtureFeed:
             "seed": self.seed,
             "shuffle": [shuffle.as_dict() for shuffle in self._shuffles],
             "fingerprint": self._fingerprint(each.fingerprint for each in self._layouts),
+            **({} if self._epoch_size is None else {"epoch_size": self._epoch_size}),
         }
 
     @property
@@ -320,7 +287,9 @@ class MixtureFeed:
         return self._fingerprint(each.old_fingerprint for each in self._layouts)
 
     def _fingerprint(self, of_sources: Iterable[str]) -> str:
-        told = "\0".join([self._mixture.stop, *self._mixture.datasets, *of_sources])
+        mixture = self._mixture
+        ends = mixture.stop if mixture.of_epoch is None else f"repeats {mixture.of_epoch}"
+        told = "\0".join(["never" if self._epoch_size else ends, *mixture.datasets, *of_sources])
         return xxhash.xxh3_64_hexdigest(told.encode())
 
     def resumed(self, shuffle: Any) -> MixtureFeed:
@@ -332,10 +301,14 @@ class MixtureFeed:
         found._shuffles = [*map(shuffle_of, shuffle)]  # noqa: SLF001 - of the copy
         return found
 
-    def seen(self, position: int) -> dict[str, int]:
-        """How often an epoch has given each source before a position."""
-        counts = self._mixture.proportions.counts(np.array([position]))[0]
+    def seen(self, epoch: int, position: int) -> dict[str, int]:
+        """How often each source was given before a position: of the epoch, or of all epochs with `epoch_size`."""
+        counts = self._mixture.proportions.counts(np.array([self._begin(epoch) + position]))[0]
         return dict(zip(self._mixture.datasets, counts.tolist(), strict=True))
+
+    def _begin(self, epoch: int) -> int:
+        """The position of the mixture at which an epoch begins."""
+        return epoch * (self._epoch_size or 0)
 
     def order(self, epoch: int) -> _MixedOrder:
         """The order of an epoch: each source goes on where the last epoch ended."""
@@ -343,13 +316,14 @@ class MixtureFeed:
 
     def numbers(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers, as of `parts`, of the samples at some positions of an epoch."""
-        source, sample = self._mixture.proportions.at(positions)
-        sample += epoch * self._of_epoch[source]
+        source, sample = self._mixture.proportions.at(positions + self._begin(epoch))
+        if self._epoch_size is None:
+            sample += epoch * self._of_epoch[source]
         passes, places = np.divmod(sample, self._counts[source])
-        found = np.empty(len(positions), np.int64)
-        for one, number in {*zip(source.tolist(), passes.tolist(), strict=True)}:
-            mine = (source == one) & (passes == number)
-            found[mine] = self._firsts[one] + self._order_of(one, number).at(places[mine])
+        found = self._firsts[source]
+        for one in np.unique(source).tolist():
+            mine = source == one
+            found[mine] += places_of_passes(passes[mine], places[mine], partial(self._order_of, one))
         return found
 
     def _order_of(self, source: int, number: int) -> Order:
@@ -391,14 +365,3 @@ def resolved(shuffle: bool | Kind | Shuffle, layout: Layout) -> Shuffle:
     block = max(_BLOCK_BYTES // (sample_bytes * unit), 1) * unit
     window = _ROUND_BYTES // (LANES * block * sample_bytes)
     return Shuffle("block", block, min(max(window, 1), _MOST_WINDOW))
-
-
-def _refuse_wrong_weights(begin: int, row: Mapping[str, float], known: Mapping[str, float]) -> None:
-    if type(begin) is not int or begin < 0:
-        raise UsageError("a position in the schedule is no position", found=repr(begin))
-    unknown = [name for name in row if name not in known]
-    if unknown:
-        raise UsageError("the schedule names a source that is not mixed", expected=", ".join(known), found=unknown[0])
-    wrong = [value for value in row.values() if not isinstance(value, (int, float)) or not 0 <= value < float("inf")]
-    if wrong or not sum(row.values()):
-        raise UsageError("weights must be numbers of at least 0, and one of them more", found=repr(dict(row)))

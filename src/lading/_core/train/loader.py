@@ -23,11 +23,12 @@ from lading._core.features.row_layout import row_layout
 from lading._core.features.types import feature_of
 from lading._core.train.columns import Collate, ColumnMaker, Recipe
 from lading._core.train.decode import Decode, holds_images
-from lading._core.train.feed import DatasetFeed, Feed, Mixture, MixtureFeed, Parts
+from lading._core.train.feed import DatasetFeed, Feed, MixtureFeed, Parts
 from lading._core.train.images import Fit, ImageSize
 from lading._core.train.metrics import Gauge, LoopCounts, Metrics, Reports
 from lading._core.train.missing import Missing
 from lading._core.train.mixing import ENDLESS
+from lading._core.train.mixture import Mixture
 from lading._core.train.order import Kind, Shuffle
 from lading._core.train.processes import Processes
 from lading._core.train.ranks import rank_and_world_size
@@ -35,6 +36,7 @@ from lading._core.train.reading import EpochReader, OnSampleError, Reading
 from lading._core.train.share import Last, Share
 from lading._core.train.skipped import SkippedLedger, SkippedSample, refuse_wrong_max_skipped
 from lading._core.train.state import VERSION, earliest_state, refuse_other_state
+from lading._core.train.weights import GivenWeights, weights_of
 from lading._core.units import parse_bytes
 from lading.errors import UsageError, missing_extra
 from lading.options import OpeningOptions
@@ -55,9 +57,11 @@ _OF_OTHERS: Final = {
     "generator": "Write seed=N: it decides the order, and rng of transform=.",
     "worker_init_fn": "Functions get a seeded rng: transform=lambda sample, rng: ….",
     "multiprocessing_context": "Write workers=N: the processes need no context.",
-    "sampler": "Write shuffle=True, or choose samples: ds[numbers], ds.sort(…). DataLoader(ds, sampler=…) takes one.",
+    "sampler": "Write shuffle=True, weights='COLUMN', or choose samples: ds[numbers], ds.sort(…). "
+    "DataLoader(ds, sampler=…) takes one.",
     "batch_sampler": "DataLoader(ds, batch_sampler=…) takes one; its state does not move to other ranks.",
-    "weights": "Mix datasets: lading.loader(lading.mix({'a': (ds_a, 0.7), 'b': (ds_b, 0.3)}), …).",
+    "replacement": "Write weights='COLUMN': samples are drawn with replacement, by their weights.",
+    "num_samples": "Write epoch_size=N.",
     "dataset": "Give it first, as the source.",
     "shuffle_seed": "Write seed=N.",
     "predownload": 'Write ahead_bytes="1GB": so much is read ahead of the loop.',
@@ -81,6 +85,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     *,
     shuffle: bool | Literal["global", "block"] | Shuffle = False,
     seed: int | None = None,
+    epoch_size: int | None = None,
+    weights: GivenWeights | None = None,
     columns: Sequence[str] | None = None,
     decode: Mapping[str, Decode] | Literal[False] | None = None,
     image_size: ImageSize = None,
@@ -121,6 +127,12 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             the store is remote or files are compressed: blocks of neighbours in random order, shuffled within a round
             of about 128 MB, and read once. False for the order of the source.
         seed: of the shuffle, and of `rng` in `transform`; by default 0. Refused for a mixture.
+        epoch_size: samples of an epoch, of all ranks together; by default those of the dataset, or what the mixture
+            says. The next epoch goes on where the last one ended: in each pass over the data every sample comes once,
+            and each pass has a shuffle of its own. An epoch may be larger than the dataset.
+        weights: a column such as `score`, a field inside one such as `json.score`, or a number for each sample: samples
+            are drawn with replacement, and a sample of twice the weight comes twice as often. An epoch has
+            `epoch_size` draws, by default as many as samples. A column is read once, and kept in the cache folder.
         columns: columns to read, and fields inside them such as `json.score`, as `ds.select` takes them; None for all.
             Of documents, `items` stands for all columns of items.
         decode: what becomes of columns, such as `{"jpg": "pil"}`: `pil`, `numpy` (height, width, 3), `torch`
@@ -192,7 +204,10 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         workers=_whole_number("workers", workers, 0),
     )
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
-    feed = _feed(source, opening, shuffle, None if seed is None else _whole_number("seed", seed))
+    feed = _feed(
+        source, opening, shuffle, None if seed is None else _whole_number("seed", seed),
+        None if epoch_size is None else _whole_number("epoch_size", epoch_size, 1), weights,
+    )  # fmt: skip
     datasets = source.datasets.values() if isinstance(source, Mixture) else [each for _, each in feed.parts]
     recipe = Recipe(_decode_of(datasets, decode), image_size, fit, transform, batch_transform, collate, missing)
     if reading.columns is not None:
@@ -204,16 +219,22 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
 
 
 def _feed(
-    source: Queryable | Mixture, opening: Mapping[str, Any], shuffle: bool | Kind | Shuffle, seed: int | None
-) -> Feed:
+    source: Queryable | Mixture, opening: Mapping[str, Any], shuffle: bool | Kind | Shuffle, seed: int | None,
+    epoch_size: int | None, weights: GivenWeights | None,
+) -> Feed:  # fmt: skip
     """Return what is read; `opening` are arguments of `lading.open`, for a source that is named."""
     if not isinstance(source, Mixture):
-        return DatasetFeed.of(opened(source, **opening), shuffle, seed or 0)
+        dataset = opened(source, **opening)
+        drawn = None if weights is None else weights_of(dataset, weights)
+        return DatasetFeed.of(dataset, shuffle, seed or 0, epoch_size, drawn)
     refuse_opening(opening)
+    if weights is not None:
+        raise UsageError("weights are of the samples of one dataset", found="weights with a mixture",
+                         advice="Give the datasets weights in lading.mix, or load one dataset.")  # fmt: skip
     if seed is not None:
         raise UsageError("a mixture has a seed of its own", found=f"seed={seed}",
                          advice=f"Give it to lading.mix(…, seed={seed}).")  # fmt: skip
-    return MixtureFeed(source, shuffle)
+    return MixtureFeed(source, shuffle, epoch_size)
 
 
 def _decode_of(
@@ -405,11 +426,11 @@ class Loader:
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank, also after a resume (`batches_done`).
 
-        Raises TypeError for a mixture that never stops.
+        Raises TypeError for a mixture that never stops; `epoch_size` gives it epochs.
         """
         share = self.share_of(self.epoch)
         if share.num_samples == ENDLESS:
-            raise TypeError("a mixture with stop='never' has no length")
+            raise TypeError("a mixture with stop='never' has no length; epoch_size=N gives it epochs")
         return share.num_batches()
 
     def __iter__(self) -> Iterator[Any]:
@@ -596,7 +617,8 @@ class Loader:
         share, settings = self.share_of(self.epoch), self._feed.settings
         endless = share.num_samples == ENDLESS
         batches, count = ("", settings["num_samples"]) if endless else (f"{len(self):,} ", share.num_samples)
-        of_each = (None if endless else self._feed.seen(count)) or {}
+        before, behind = (None if endless else self._feed.seen(self.epoch, at) for at in (0, count))
+        of_each = {} if before is None or behind is None else {name: behind[name] - before[name] for name in before}
         sources = f" ({', '.join(f'{name} {number:,}' for name, number in of_each.items())})" if of_each else ""
         shuffles = settings["shuffle"] if isinstance(settings["shuffle"], list) else [settings["shuffle"]]
         facts = [
@@ -612,7 +634,7 @@ class Loader:
 
 
 def _state_of(feed: Feed, epoch: int, position: int) -> dict[str, Any]:
-    seen = feed.seen(position)
+    seen = feed.seen(epoch, position)
     place = {"version": VERSION, "epoch": epoch, "position": position}
     return {**place, **feed.settings, **({} if seen is None else {"seen": seen})}
 
@@ -622,7 +644,7 @@ def _refuse_other_state(state: Mapping[str, Any], feed: Feed) -> None:
     if isinstance(state, Mapping) and state.get("fingerprint") == feed.old_fingerprint:
         state = {**state, "fingerprint": feed.settings["fingerprint"]}
     refuse_other_state(state, _state_of(feed, 0, 0), lambda epoch: feed.order(epoch).num_samples)
-    seen = feed.seen(state["position"])
+    seen = feed.seen(state["epoch"], state["position"])
     if seen is not None and seen != state["seen"]:
         raise UsageError("the weights before the position of the state differ", expected=str(seen),
                          found=str(state["seen"]),

@@ -15,13 +15,33 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ENDLESS", "Proportions", "Stop"]
+from lading.errors import UsageError
+
+__all__ = ["ENDLESS", "Proportions", "Stop", "shares_by_temperature"]
 
 Stop: TypeAlias = Literal["first", "all", "never"]
 """When an epoch of a mixture ends: when a source would have to begin again; when all were seen; never."""
 
 ENDLESS: Final = 1 << 48
 """Samples of an epoch that never ends."""
+
+
+def shares_by_temperature(counts: Mapping[str, int], temperature: float) -> dict[str, float]:
+    """Return the shares of datasets of these numbers of samples, as samples ** (1 / temperature), with the sum 1.
+
+    Example: `shares_by_temperature({"en": 10_000, "sw": 100}, 2)` gives 10 / 11 and 1 / 11.
+
+    Source: N. Arivazhagan et al., "Massively multilingual neural machine translation in the wild" (2019), section 4.2;
+        of XLM-R and mT5 the exponent α is 1 / temperature.
+
+    Raises:
+        UsageError: the temperature is not above 0.
+    """
+    if not isinstance(temperature, (int, float)) or isinstance(temperature, bool) or not temperature > 0:
+        raise UsageError("a temperature is a number above 0", found=repr(temperature)[:80])
+    logs = np.log(np.array([*counts.values()], np.float64)) / temperature
+    shares = np.exp(logs - logs.max())
+    return dict(zip(counts, (shares / shares.sum()).tolist(), strict=True))
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-__all__ = ["Permutation", "derived_key"]
+__all__ = ["Permutation", "derived_key", "random_floats"]
 
 _ROUNDS: Final = 6
 _GOLDEN: Final = 0x9E3779B97F4A7C15
@@ -27,6 +27,18 @@ def derived_key(*parts: Any) -> int:
     Example: `derived_key(seed, epoch, "samples")`
     """
     return xxhash.xxh3_64_intdigest("\0".join(map(str, parts)).encode())
+
+
+def random_floats(key: int, places: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return random numbers of at least 0 and below 1 at some places of an endless sequence, by arithmetic.
+
+    Example: `random_floats(derived_key(7, 0, "draws"), np.arange(64))`
+
+    Source: SplitMix64: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators" (2014). The key is
+        its seed; the upper 53 bits of each word are used.
+    """
+    states = np.uint64(key) + (places.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
+    return (_mixed(states) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 class Permutation:

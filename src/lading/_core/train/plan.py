@@ -21,10 +21,12 @@ from lading._core.dataset.query import Queryable
 from lading._core.json_forms import InJson, ShuffleJson
 from lading._core.result_text import ResultText
 from lading._core.train.columns import ColumnMaker, Recipe
-from lading._core.train.feed import USUAL_BYTES, DatasetFeed, Mixture
-from lading._core.train.order import Order, Shuffle
+from lading._core.train.feed import USUAL_BYTES, DatasetFeed, EpochOrder
+from lading._core.train.mixture import Mixture
+from lading._core.train.order import Shuffle
 from lading._core.train.reading import EpochReader, Reading
 from lading._core.train.share import Last, Share
+from lading._core.train.weights import GivenWeights, weights_of
 from lading._core.units import format_bytes, parse_bytes
 from lading.errors import UsageError
 from lading.options import OpeningOptions
@@ -87,13 +89,15 @@ class Plan(ResultText):
 
 
 @public("lading.train.plan")
-def plan(
+def plan(  # noqa: PLR0913 - the arguments of the loader that decide about reads
     source: Queryable | Mixture,
     batch_size: int = 1,
     *,
     world_size: int = 1,
     shuffle: bool | Literal["global", "block"] | Shuffle = True,
     seed: int = 0,
+    epoch_size: int | None = None,
+    weights: GivenWeights | None = None,
     last: Last = "short",
     ahead_bytes: int | str = "256MB",
     **opening: Unpack[OpeningOptions],
@@ -111,6 +115,8 @@ def plan(
         world_size: number of ranks.
         shuffle: as `lading.loader` takes it.
         seed: of the shuffle.
+        epoch_size: samples of an epoch, as `lading.loader` takes it.
+        weights: by which samples are drawn, as `lading.loader` takes them; a column is read.
         last: what is done with the last step, as `lading.loader` takes it.
         ahead_bytes: what is read ahead, at most.
         opening: the other arguments of `lading.open`, for a source that is named.
@@ -118,17 +124,20 @@ def plan(
     Raises:
         UsageError: an argument is wrong, the dataset has no samples, or steps whose samples are not known by number.
     """
-    for name, value in (("batch_size", batch_size), ("world_size", world_size)):
+    sizes = {"batch_size": batch_size, "world_size": world_size, "epoch_size": 1 if epoch_size is None else epoch_size}
+    for name, value in sizes.items():
         if type(value) is not int or value < 1:
             raise UsageError(f"{name} must be a whole number of at least 1", found=repr(value))
     if isinstance(source, Mixture):
         raise UsageError("a plan is of one dataset", found=repr(source),
                          advice="Plan each dataset by itself. print(loader) shows what an epoch takes of each."
                          )  # fmt: skip
-    feed = DatasetFeed.of(opened(source, **opening), shuffle, seed)
+    dataset = opened(source, **opening)
+    drawn = None if weights is None else weights_of(dataset, weights)
+    feed = DatasetFeed.of(dataset, shuffle, seed, epoch_size, drawn)
     if not feed.layout.num_samples:
         raise UsageError("the dataset has no samples to plan for")
-    share = Share(feed.layout.num_samples, batch_size, last, 0, world_size)
+    share = Share(feed.order(0).num_samples, batch_size, last, 0, world_size)
     reading = Reading(ahead_bytes=parse_bytes(ahead_bytes))
     reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe()), reading, lambda *_: None, 0)
     return _planned(feed, share, reader)
@@ -164,7 +173,7 @@ def _rank_samples(share: Share) -> int:
     return -(-used // share.world_size)
 
 
-def _chunks(reader: EpochReader, order: Order, share: Share) -> Iterator[list[NDArray[np.int64]]]:
+def _chunks(reader: EpochReader, order: EpochOrder, share: Share) -> Iterator[list[NDArray[np.int64]]]:
     """The positions of batches that rank 0 reads at once: all, or some of each of several spans."""
     if _rank_samples(share) <= _ALL_SAMPLES:
         yield from (chunk.steps for chunk in reader.chunks(0))
@@ -225,10 +234,10 @@ class _Kept:
         return found
 
 
-def _read_of(steps: Sequence[NDArray[np.int64]], order: Order, share: Share, layout: Layout, kept: _Kept) -> _Read:
+def _read_of(steps: Sequence[NDArray[np.int64]], order: EpochOrder, share: Share, layout: Layout, kept: _Kept) -> _Read:
     positions = np.concatenate(steps)
     positions = positions[positions < share.num_samples]
-    numbers = np.sort(order.at(positions))
+    numbers = np.unique(order.at(positions))
     ends, size = layout.shard_ends, layout.sample_bytes or USUAL_BYTES
     shard = np.searchsorted(ends, numbers, "right")
     begins = np.concatenate(([0], ends[:-1]))[shard]
@@ -249,10 +258,10 @@ def _read_of(steps: Sequence[NDArray[np.int64]], order: Order, share: Share, lay
     begin = np.flatnonzero(apart)
     end = np.append(begin[1:], len(starts)) - 1 if len(begin) else begin
     sizes = (stops[end] - starts[begin]) * size
-    return _Read(len(numbers), int(sizes.sum()), int(np.ceil(sizes / _REQUEST_BYTES).sum()), len(np.unique(shard)))
+    return _Read(len(positions), int(sizes.sum()), int(np.ceil(sizes / _REQUEST_BYTES).sum()), len(np.unique(shard)))
 
 
-def _shards_a_batch(order: Order, share: Share, layout: Layout) -> dict[str, float]:
+def _shards_a_batch(order: EpochOrder, share: Share, layout: Layout) -> dict[str, float]:
     """Return how many shards are in a batch on average, and how many if every order were equally likely."""
     count, ends = share.num_samples, layout.shard_ends
     step = min(share.step_samples, count)
@@ -273,8 +282,9 @@ def _advice(found: dict[str, Any], feed: DatasetFeed, share: Share, reading: Rea
     many = shuffle.kind == "block" and share.world_size > shuffle.lanes
     if share.step_samples > share.num_samples:
         fits = max(share.num_samples // share.world_size, 1)
+        whole = "the dataset" if feed.epoch_size is None else "an epoch"
         yield (
-            f"a step of all ranks takes {share.step_samples:,} samples, and the dataset has {share.num_samples:,}: use "
+            f"a step of all ranks takes {share.step_samples:,} samples, and {whole} has {share.num_samples:,}: use "
             f"batch_size={fits} (--batch-size {fits}), or fewer ranks"
         )
         return
@@ -284,7 +294,7 @@ def _advice(found: dict[str, Any], feed: DatasetFeed, share: Share, reading: Rea
             f'shuffle=Shuffle("block", {shuffle.block}, lanes={share.world_size}) (--shuffle block --lanes '
             f"{share.world_size})"
         )
-    elif times > _MUCH and shuffle.kind != "block":
+    elif times > _MUCH and shuffle.kind != "block" and feed.weights is None:
         yield (
             f"a rank reads {times:.1f} × the bytes of its samples, because neighbours are read together: use "
             'shuffle="block" (--shuffle block)'

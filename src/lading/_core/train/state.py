@@ -22,6 +22,11 @@ _NAMES: Final = {
     "seed": "seed",
     "shuffle": "shuffle",
 }
+_OPTIONAL: Final = {
+    "epoch_size": "epoch_size differs",
+    "weights": "the weights of samples differ",
+}
+"""Of some loaders: a state has them if its loader had them. How an error says that they differ."""
 
 
 def refuse_other_state(state: Mapping[str, Any], mine: Mapping[str, Any], num_positions: Callable[[int], int]) -> None:
@@ -32,23 +37,31 @@ def refuse_other_state(state: Mapping[str, Any], mine: Mapping[str, Any], num_po
         mine: the state of the loader that is to go on.
         num_positions: gives the number of positions of an epoch.
     """
-    missing = [name for name in mine if name not in state] if isinstance(state, Mapping) else [*mine]
+    needed = [name for name in mine if name not in _OPTIONAL]
+    missing = [name for name in needed if name not in state] if isinstance(state, Mapping) else needed
     if missing:
-        raise UsageError("this is no state of a loader", expected=f"a dict with {', '.join(mine)}",
+        raise UsageError("this is no state of a loader", expected=f"a dict with {', '.join(needed)}",
                          found=f"{', '.join(missing[:3])} missing")  # fmt: skip
     if state["version"] != VERSION:
         raise UsageError("the state was made by another version of lading", expected=str(VERSION),
                          found=repr(state["version"]))  # fmt: skip
     for name, words in _NAMES.items():
         if state[name] != mine[name]:
-            raise UsageError(
-                f"the state belongs to another order of samples: the {words} differs", expected=repr(mine[name]),
-                found=repr(state[name]), advice="Open the same data, with the same steps, seed and shuffle.",
-            )  # fmt: skip
+            raise _other_order(f"the {words} differs", state[name], mine[name])
+    for name, words in _OPTIONAL.items():
+        if state.get(name) != mine.get(name):
+            raise _other_order(words, *(each.get(name, "none") for each in (state, mine)))
     for name in ("epoch", "position"):
         value = state[name]
         if type(value) is not int or value < 0 or (name == "position" and value > num_positions(state["epoch"])):
             raise UsageError(f"the {name} of the state is no such number", found=repr(value))
+
+
+def _other_order(what: str, found: Any, mine: Any) -> UsageError:
+    return UsageError(
+        f"the state belongs to another order of samples: {what}", expected=repr(mine), found=repr(found),
+        advice="Open the same data, with the same steps, seed, shuffle, epoch_size and weights.",
+    )  # fmt: skip
 
 
 def earliest_state(state: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
