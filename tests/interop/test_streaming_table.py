@@ -504,8 +504,19 @@ def test_streams_have_their_share(
         found.append((len(dataset), of_first, sum(times.values()), max(times.values()) - min(times.values()) <= 1))
         assert found[-1][2] == dataset.epoch_size
     assert found[0][:3] == found[1][:3]
-    both = lading.mix({"a": (lading.open(folders[0]), 0.7), "b": (lading.open(folders[1]), 0.3)})
+    a, b = map(lading.open, folders)
+    both = lading.mix({"a": (a, 0.7), "b": (b, 0.3)})
     assert Counter(next(iter(lading.loader(both, 10)))["n"] < 120)[True] == 7
+    if "proportion" not in weights[0]:
+        times = [
+            each.get("repeat", each.get("choose", len(ds)) / len(ds)) for each, ds in zip(weights, (a, b), strict=True)
+        ]
+        repeats = None if epoch_size else {"a": times[0], "b": times[1]}
+        mixed = lading.mix({"a": a, "b": b}, repeats=repeats)
+        loader = lading.loader(mixed, 10, shuffle=True, epoch_size=found[0][2] if epoch_size else None)
+        numbers = np.concatenate([batch["n"] for batch in loader])
+        assert len(numbers) == found[0][2]
+        assert abs(int((numbers < 120).sum()) - found[0][1]) <= (1 if epoch_size else 0)
 
 
 @_TABLE.line("`replication=…`")

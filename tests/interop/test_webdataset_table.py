@@ -206,6 +206,7 @@ def test_loaders(urls: str) -> None:
     ranks = [[*lading.loader(urls, 3, shuffle=True, rank=rank, world_size=4)] for rank in range(4)]
     assert [*map(len, ranks)] == [2] * 4
     assert Counter(key for batches in ranks for key in keys(batches)) == Counter([*expected])
+    assert len(keys([*lading.loader(urls, 3, shuffle=True, epoch_size=10)])) == 10
 
 
 @TABLE.line("`wds.WebLoader(ds, num_workers=4)`")
