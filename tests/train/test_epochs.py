@@ -160,6 +160,19 @@ def test_workers_draw_the_same(tars: Dataset) -> None:
     assert keys(before) + keys(after) == _keys(lading.loader(tars, 1, **options))
 
 
+@pytest.mark.parametrize("options", [{"epoch_size": 60}, {"weights": "json.score", "epoch_size": 40}])
+def test_packed_sequences_go_on(tars: Dataset, options: dict[str, Any]) -> None:
+    def packer() -> Any:
+        keyed = lading.loader(tars, 4, shuffle=True, columns=["__key__"], **options)
+        return lading.pack(keyed, 7, tokenizer=lambda text: [*text.encode()], column="__key__")
+
+    whole, first, second = [*packer()], packer(), packer()
+    before = [*islice(first, 2)]
+    second.load_state_dict(first.state_dict())
+    found = np.concatenate([batch["input_ids"] for batch in [*before, *second]])
+    assert np.array_equal(found, np.concatenate([batch["input_ids"] for batch in whole]))
+
+
 # What is refused
 
 

@@ -111,7 +111,8 @@ class DrawnOrder:
     def at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers of the samples at some positions."""
         drawn = random_floats(self._key, positions) * self._ends[-1]
-        found: NDArray[np.int64] = np.searchsorted(self._ends, drawn, "right").astype(np.int64, copy=False)
+        order, found = np.argsort(drawn), np.empty(len(drawn), np.int64)
+        found[order] = np.searchsorted(self._ends, drawn[order], "right")  # sorted: a quarter of the time
         return found
 
     def round_end(self, position: int) -> int:
