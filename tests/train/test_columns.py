@@ -320,6 +320,8 @@ def test_images_of_mds() -> None:
     raw = np.array([4, 2, 3], "<u4").tobytes() + b"RGB" + pixels.tobytes()  # mosaicml-streaming's `pil`
     found, _ = _made(_column([raw], pa.binary(), Encoded("pil")))
     assert np.array_equal(found["x"], [pixels])
+    found, _ = _made(_column([raw, raw], pa.binary(), Encoded("pil")), image_size=2, fit="crop")
+    assert np.array_equal(found["x"], [pixels[:, 1:3]] * 2)
     png = _png((6, 4))
     several = np.array([0, 2, len(png), len(png)], "<u4").tobytes() + png + png
     found, _ = _made(_column([several], pa.binary(), Encoded("list[png]")), image_size=2)

@@ -169,6 +169,11 @@ def test_the_shortest_side_gets_the_size(size: int, width: int) -> None:
     assert as_pixels(_file(high, "PNG"), "numpy", shortest).shape == (width, size, 3)
 
 
+def test_a_line_whose_shorter_side_would_take_all_memory_is_an_error() -> None:
+    with pytest.raises(DataError, match=r'more pixels than Pillow allows.*100,000,000.*fit="crop"'):
+        as_pixels(_file(Pillow.new("RGB", (100, 1)), "PNG"), "numpy", Pictures((1000, 1000), "shortest"))
+
+
 def test_images_as_thin_as_a_line_keep_a_pixel() -> None:
     line = _file(Pillow.new("RGB", (400, 1), "red"), "PNG")
     for fit in ("stretch", "crop", "pad"):

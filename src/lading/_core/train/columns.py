@@ -363,9 +363,10 @@ class ColumnMaker:
             raise UsageError("lading.train.images is for images and bytes", found=f"decode={{{name!r}: images(…)}} of "
                              f"a column of {type(feature).__name__}")  # fmt: skip
         arrays = self._makes_arrays and self._recipe.transform is None and name not in self._stored
-        is_image = feature.medium == "image" or (feature.is_bytes and not holds_media(name, feature))
+        is_image = feature.medium == "image" or feature.mds_encoding == "pil"
+        is_image |= feature.is_bytes and not holds_media(name, feature)
         if arrays and pictures.is_even and way in ("numpy", "torch") and is_image:
-            return partial(_pixels, pictures=pictures, channels_first=way == "torch")
+            return partial(_pixels, feature=feature, pictures=pictures, channels_first=way == "torch")
         if arrays and way is None and (read := _array_reader(feature, kind)) is not None:
             return read
         is_numbers = name not in self._stored and _is_list_of_numbers(feature, kind)
@@ -589,11 +590,13 @@ def _list_value(value: pa.Scalar) -> Any:
     return np.array(numbers.to_numpy(zero_copy_only=False))
 
 
-def _pixels(column: pa.Array, failed: Failed, making: _Making, *, pictures: Pictures, channels_first: bool) -> Lacking:
+def _pixels(
+    column: pa.Array, failed: Failed, making: _Making, *, feature: Feature, pictures: Pictures, channels_first: bool
+) -> Lacking:
     """Images of one size as one array, channels last or first: (samples, height, width, 3)."""
     size = pictures.size or ()
     made = np.zeros((len(column), 3, *size) if channels_first else (len(column), *size, 3), np.uint8)
-    function, draws = decoder_of("", Image(), "pil", pictures), pictures.draws
+    function, draws = decoder_of("", feature, "pil", pictures), pictures.draws
     values = _python(column, failed)
 
     def decode_image(i: int) -> None:

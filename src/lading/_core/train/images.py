@@ -286,6 +286,7 @@ def _kept(image_size: tuple[int, int], pictures: Pictures) -> tuple[_Box, tuple[
     whole, wider = (0.0, 0.0, float(width), float(height)), width * to_height - height * to_width
     if pictures.fit == "shortest":
         long = int(to_width * max(width, height) / min(width, height))
+        _refuse_large(long * to_width)
         return whole, (long, to_height) if width > height else (to_width, long)
     if pictures.fit == "pad" and wider:
         narrow = max(round(height / width * to_width), 1) if wider > 0 else max(round(width / height * to_height), 1)
@@ -297,6 +298,16 @@ def _kept(image_size: tuple[int, int], pictures: Pictures) -> tuple[_Box, tuple[
         kept = to_height * width / to_width
         return (0.0, (height - kept) / 2, float(width), (height + kept) / 2), (to_width, to_height)
     return whole, (to_width, to_height)
+
+
+def _refuse_large(pixels: int) -> None:
+    """Raise DataError for a result larger than an image may be: a line of pixels whose shorter side gets a size."""
+    from PIL import Image as Pillow
+
+    if Pillow.MAX_IMAGE_PIXELS is not None and pixels > Pillow.MAX_IMAGE_PIXELS:
+        raise DataError("the resized image has more pixels than Pillow allows", found=f"{pixels:,}",
+                        expected=f"{Pillow.MAX_IMAGE_PIXELS:,} at most",
+                        advice='Cut it: fit="crop". Or raise PIL.Image.MAX_IMAGE_PIXELS.')  # fmt: skip
 
 
 def _cut(image_size: tuple[int, int], pictures: Pictures, numbers: Sequence[float]) -> tuple[_Box, tuple[int, int]]:
