@@ -43,10 +43,11 @@ _NOT_RUN = {
     "lading convert s3://": "needs a store in the network",
     "make": "runs the tests that run this one",
 }
-_IF_INSTALLED = {"accelerate", "av", "jax", "lightning", "sympy", "torch", "torchdata", "transformers"}
+_IF_INSTALLED = {"accelerate", "av", "jax", "lightning", "nvidia", "nvidia.dali", "sympy", "torch", "torchdata",
+                 "torchvision", "transformers"}  # fmt: skip
 """What pages about training and videos import; torch needs sympy for its optimizers."""
 _WITH_BLOCKS = [page for page in _PAGES if re.search(r"^ *```(python|console)$", page.read_text(), re.MULTILINE)]
-_LONG = {"cookbook.md", "object-stores.md", "reshard.md", "train-pytorch.md"}
+_LONG = {"cookbook.md", "object-stores.md", "reshard.md", "train-frameworks.md", "train-pytorch.md"}
 """Pages that take more than a second."""
 
 
@@ -88,6 +89,15 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def local_ray() -> Iterator[None]:
+    """A small cluster of its own, which ends with the page."""
+    ray = pytest.importorskip("ray")
+    ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
 @pytest.mark.mechanism("pages of the documentation")
 @pytest.mark.parametrize(
     "page",
@@ -108,6 +118,8 @@ def test_the_blocks_of_a_page_run(
             monkeypatch.setattr("datasets.config.HF_ENDPOINT", request.getfixturevalue("hub").url)
             monkeypatch.setenv("HF_TOKEN", TOKEN)
             warnings.filterwarnings("ignore", "Use 'content=", DeprecationWarning)  # of the Hub's client
+        if page.name == "train-frameworks.md":
+            request.getfixturevalue("local_ray")
         if page.name.startswith("train-"):
             warnings.simplefilter("ignore")  # the frameworks warn about each other
         try:

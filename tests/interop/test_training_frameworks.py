@@ -1,8 +1,9 @@
-"""PyTorch's DataLoader, Lightning, accelerate, Hugging Face's Trainer and JAX train from lading, and resume exactly."""
+"""DataLoader, Lightning, accelerate, Trainer, Ray Train and JAX train from lading, and resume exactly."""
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -126,25 +127,97 @@ def test_the_trainer_of_hugging_face(folder: Path, numbers: list[list[int]], tmp
         def get_train_dataloader(self) -> Loader:
             return loader
 
-    class Save(transformers.TrainerCallback):  # type: ignore[name-defined, misc]
-        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            (tmp_path / f"{state.global_step}.json").write_text(json.dumps(loader.state_dict()))
+    class LoaderState(transformers.TrainerCallback, transformers.trainer_callback.ExportableState):  # type: ignore[name-defined, misc]
+        def state(self) -> dict[str, Any]:
+            return {"args": {}, "attributes": {"loader": loader.state_dict()}}
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            loader.load_state_dict(state.stateful_callbacks["LoaderState"]["attributes"]["loader"])
 
     args = transformers.TrainingArguments(
         tmp_path / "out", num_train_epochs=3, save_steps=13, use_cpu=True, report_to=[], disable_tqdm=True
     )
+    args.ignore_data_skip = True
     loader, model = _loader(folder), Model()
-    Trainer(model=model, args=args, callbacks=[Save()]).train()
+    Trainer(model=model, args=args, callbacks=[LoaderState()]).train()
     assert model.seen == numbers
-    loader, model, args.ignore_data_skip = _loader(folder), Model(), True
-    loader.load_state_dict(json.loads((tmp_path / "13.json").read_text()))
-    Trainer(model=model, args=args).train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-13"))
+    loader, model = _loader(folder), Model()
+    trainer = Trainer(model=model, args=args, callbacks=[LoaderState()])
+    trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-13"))
     assert model.seen == numbers[13:]
     model = Model()
     ds = lading.open(folder).select("number")
     args.per_device_train_batch_size = 5
     transformers.Trainer(model=model, args=args, train_dataset=ds).train()
     assert sorted(number for batch in model.seen[:_BATCHES] for number in batch) == [*range(COUNT)]
+
+
+@pytest.mark.soak
+def test_accelerate_keeps_the_state(folder: Path, numbers: list[list[int]], tmp_path: Path) -> None:
+    accelerator = pytest.importorskip("accelerate").Accelerator(cpu=True)
+    loader = accelerator.prepare(_loader(folder))
+    accelerator.register_for_checkpointing(loader)
+    for _ in zip(range(4), loader, strict=False):
+        pass
+    accelerator.save_state(str(tmp_path))
+    assert [batch["number"].tolist() for batch in loader] == numbers[_BATCHES : 2 * _BATCHES]
+    accelerator.load_state(str(tmp_path))
+    assert [batch["number"].tolist() for batch in loader] == numbers[4:_BATCHES]
+
+
+_RAY = """
+import json, os, sys, tempfile
+import ray, torch
+import lading
+from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+def train(config):
+    loader = lading.loader(config["folder"], 5, shuffle=True, seed=3, collate="torch")
+    rank, begun = ray.train.get_context().get_world_rank(), 0
+    if checkpoint := ray.train.get_checkpoint():
+        with checkpoint.as_directory() as folder:
+            loader.load_state_dict(torch.load(os.path.join(folder, "loader.pt")))
+        begun = 1
+    with open(f"{config['out']}/{rank}.{begun}", "w", buffering=1) as log:
+        for step, batch in enumerate(loader, loader.batches_done):
+            print(json.dumps([step, batch["number"].tolist(), batch["__padding__"].tolist()]), file=log)
+            if step == 4 and not begun:
+                raise RuntimeError("a worker dies")
+            with tempfile.TemporaryDirectory() as folder:
+                torch.save(loader.state_dict(), os.path.join(folder, "loader.pt"))
+                ray.train.report({"step": step}, checkpoint=None if rank else Checkpoint.from_directory(folder))
+
+ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=80 << 20)
+run = RunConfig(name="run", storage_path=sys.argv[2], failure_config=FailureConfig(max_failures=1))
+config = {"folder": sys.argv[1], "out": sys.argv[2]}
+TorchTrainer(train, train_loop_config=config, run_config=run, scaling_config=ScalingConfig(num_workers=2)).fit()
+"""
+
+
+@pytest.mark.soak
+def test_workers_of_ray_train_begin_again(folder: Path, numbers: list[list[int]], tmp_path: Path) -> None:
+    """Both ranks go on at the step behind the last checkpoint, and the epoch is that of one process."""
+    pytest.importorskip("ray")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _RAY, str(folder), str(tmp_path)], capture_output=True, text=True,
+        check=False, timeout=500, env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    turns = list[tuple[int, bool]]()
+    first, second = (
+        [[json.loads(line) for line in (tmp_path / f"{rank}.{begun}").read_text().splitlines()] for rank in range(2)]
+        for begun in range(2)
+    )
+    again = min(step for step, *_ in second[0])
+    assert 0 < again <= 4
+    for one, other in zip(*([*a[:again], *b] for a, b in zip(first, second, strict=True)), strict=True):
+        assert one[0] == other[0]
+        for pairs in zip_longest(zip(*one[1:], strict=True), zip(*other[1:], strict=True)):
+            turns += [pair for pair in pairs if pair is not None]
+    assert [number for number, padding in turns if not padding] == [n for batch in numbers[:_BATCHES] for n in batch]
+    for before, after in zip(first, second, strict=True):
+        assert before[again:] == after[: len(before) - again]
 
 
 _RANK = """
