@@ -266,6 +266,13 @@ def test_documents_of_several_formats_are_one_dataset(target: str, tmp_path: Pat
     assert ds.write(tmp_path / "all", format=target, verify=True).digest == expected
 
 
+def test_columns_that_only_steps_look_at_are_not_given(docs: Path) -> None:
+    few = lading.open(docs).where("n_words > 1")
+    for both in (lading.concat([few, few]), lading.concat([few.image_bounds(max_aspect_ratio=9), few])):
+        assert both.take([0], columns=["sample_id"]).column_names == ["sample_id", "position"]
+        assert next(iter(both.batches(columns=["sample_id"]))).schema.names == ["sample_id", "position"]
+
+
 def test_errors_name_the_file_and_row_of_a_part(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(
         tar_of(("0.cls", b"3"), *((f"{n}.cls", b"4") for n in range(1, 20)), ("20.cls", b"x"))

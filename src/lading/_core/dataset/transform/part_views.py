@@ -23,6 +23,7 @@ from lading._core.dataset.writing.outcomes import Outcomes
 from lading._core.features.casts import cast_column
 from lading._core.features.items import KEY
 from lading._core.features.natural import in_natural_type
+from lading._core.features.row_layout import row_layout
 from lading._core.formats.base import DEFAULT_SCAN, Change, Scan, SchemaBefore, ShardReader
 from lading._core.interleaved.typed import fetched_column
 from lading._core.storage.fetch import Fetcher
@@ -70,7 +71,7 @@ class StepsView(ShardReader):
         for traced in self._chosen.traced_batches(
             scan.columns, scan.max_rows, scan.max_bytes, views=scan.views, shards=self._read, outcomes=outcomes
         ):
-            yield traced.batch
+            yield self._asked(traced.batch, scan)
         self.counts.update((self._shards.counts | self._chosen.reported) + outcomes.counts)
         self._shards.counts.clear()
 
@@ -78,7 +79,14 @@ class StepsView(ShardReader):
         """Return the rows of samples by ordinal behind the steps."""
         numbers = np.asarray(self._numbers(), np.int64)
         numbers = numbers if rows is None else numbers[rows]
-        return self._chosen.made(numbers, self._chosen.steps, scan.columns)
+        return self._asked(self._chosen.made(numbers, self._chosen.steps, scan.columns), scan)
+
+    def _asked(self, rows: _Rows, scan: Scan) -> _Rows:
+        """The rows without columns that only the steps looked at."""
+        if not scan.columns:
+            return rows
+        placing = row_layout(self._shards.view).placing
+        return rows.select([name for name in rows.schema.names if name in scan.columns or name in placing])
 
     def close(self) -> None:
         """Leave the shards open: they are the part's."""
