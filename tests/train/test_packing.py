@@ -437,7 +437,7 @@ def test_kept_columns_that_cannot_be_are_refused(documents: lading.Dataset) -> N
     for options in ({"method": "split"}, {"keep": "id"}, {"keep": ["input_ids"]}):
         with pytest.raises(UsageError, match=r"columns are kept of whole documents|keep is a list of other columns"):
             _prompts(documents, **options)
-    with pytest.raises(UsageError, match=r"no column of texts.*Make one column of the items of a document"):
+    with pytest.raises(UsageError, match=r"no column of texts.*make one column of the items of a document"):
         [*lading.pack(lading.loader(documents, 2, decode=False), 16, tokenizer=_tokens)]
 
 

@@ -395,33 +395,35 @@ class Loader:
         items = ["items"] if row_layout(parts[0][1].view).has_items else []
         return columns or [*_columns_of(parts), *items]
 
-    def alone(self, columns: Sequence[str] = (), ahead: int = 1) -> Loader:
+    def alone(self, columns: Sequence[str] = (), ahead: int = 1, *, decodes: bool = True) -> Loader:
         """A loader of the same samples, from where this one stands, that reads those of all ranks.
 
         Args:
             columns: those that it reads; by default those of this one.
             ahead: it reads one of so many parts of the bytes ahead.
+            decodes: whether media are decoded; else batches have their files.
         """
         share, reading = replace(self._share, rank=0, world_size=1), self._reading
+        recipe = self._recipe if decodes else replace(self._recipe, decode=False, image_size=None)
         reading = replace(
             reading, columns=tuple(columns) or reading.columns, ahead_bytes=max(reading.ahead_bytes // ahead, 1)
         )
-        found = Loader(self._feed, share.batch_size, share.last, (0, 1), self._recipe, reading, Reports())
+        found = Loader(self._feed, share.batch_size, share.last, (0, 1), recipe, reading, Reports())
         found.load_state_dict(self.state_dict())
         found._ledger = self._ledger  # what the other leaves out, this one lists
         return found
 
     def batches_at(
-        self, epoch: int, columns: Sequence[str], steps: Iterator[NDArray[np.int64]], step_bytes: int
+        self, epoch: int, columns: Sequence[str], recipe: Recipe, steps: Iterator[NDArray[np.int64]], step_bytes: int
     ) -> Generator[Any]:
         """A batch of these columns at each array of positions of an epoch (`EpochReader.batches_at`)."""
         reading = replace(self._reading, columns=tuple(columns))
-        return replace(self.reader(epoch), reading=reading).batches_at(steps, step_bytes)
+        return replace(self.reader(epoch), reading=reading, maker=ColumnMaker(recipe)).batches_at(steps, step_bytes)
 
     @property
-    def collate(self) -> Collate:
-        """What a batch is, as `lading.loader` was told."""
-        return self._recipe.collate
+    def recipe(self) -> Recipe:
+        """What is made of the rows of a batch, as `lading.loader` was told."""
+        return self._recipe
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank, also after a resume (`batches_done`).

@@ -24,30 +24,25 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arguments import public
-from lading._core.train.collate import Columns, collated, columns_of
-from lading._core.train.columns import ColumnMaker, Recipe
+from lading._core.train.collate import collated
 from lading._core.train.loader import Loader
 from lading._core.train.reading import PADDING
-from lading.errors import DataError, FunctionError, UsageError
+from lading._core.train.tokens import DocumentTokens, Ids, ImageTokens, TooLong, columns_in
+from lading.errors import DataError, UsageError
 
 __all__ = ["Method", "Packer", "pack"]
 
 Method: TypeAlias = Literal["split", "best-fit"]
 
-_Ids: TypeAlias = NDArray[np.int64]
-
 _VERSION: Final = 2
 _OF_EACH_RANK: Final = 1
 """Version of states that each rank had by itself: those of a single rank are as today."""
-_TEXTS: Final = ("text", "txt")
-_TOKENS: Final = ("input_ids", "tokens")
 _WINDOW: Final = 128
 _MADE: Final = ("input_ids", "position_ids", "segment_ids")
 
@@ -61,12 +56,16 @@ class _Settings:
         length: tokens of a sequence.
         end: the token behind every document, or None.
         window: sequences' worth of tokens that are placed at once.
+        image_token: the token that stands for images, or None.
+        too_long: what is done with a document that stays whole, and is longer than a sequence.
     """
 
     method: Method
     length: int
     end: int | None
     window: int
+    image_token: int | None = None
+    too_long: TooLong = "error"
 
 
 class _Origin(NamedTuple):
@@ -93,13 +92,13 @@ class _Document(NamedTuple):
         after: where the next one begins.
     """
 
-    ids: _Ids
+    ids: Ids
     kept: Any
     origin: _Origin
     after: _Origin
 
 
-_Sequence: TypeAlias = tuple[list[_Ids], list[Any], _Origin]
+_Sequence: TypeAlias = tuple[list[Ids], list[Any], _Origin]
 """The pieces of documents in a sequence, the kept values of each, and where the next sequence begins."""
 
 _Step: TypeAlias = tuple[list[_Sequence], list[bool], _Origin]
@@ -119,6 +118,9 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
     batch_size: int = 1,
     window: int | None = None,
     keep: Sequence[str] = (),
+    image_token: int | None = None,
+    image_tokens: Callable[[int, int], int] | None = None,
+    too_long: TooLong = "error",
 ) -> Packer:
     """Pack the documents of a loader into sequences of exactly `length` tokens, by the batch.
 
@@ -139,8 +141,9 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
     yours or skips samples. Where the last step has a sequence for some ranks alone, others have one of them again: the
     column `__padding__` says so, as in batches of the loader. With `last="drop"` in the loader the step is left out.
 
-    Documents with images become token ids, with ids that stand for images, in the loader's `transform`. `keep` gives
-    the images of the documents in each sequence.
+    With `image_tokens` images become tokens too. A batch then has the column `images`: for each sequence the list of
+    its documents' images, in the order of their tokens. Of interleaved documents texts and images have the order of
+    their items. Of samples the images come before the text. Each text is tokenized by itself.
 
     Args:
         loader: gives texts, or lists of token ids.
@@ -155,11 +158,17 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
         batch_size: sequences a batch.
         window: of `best-fit`: documents are placed when they make up so many sequences. By default 128.
         keep: of `best-fit`: columns of the loader that a batch has too, such as images or keys: for each sequence the
-            list of the values of its documents, in the order of their segments. A document that is longer than a
-            sequence is an error then.
+            list of the values of its documents, in the order of their segments.
+        image_token: of `best-fit`: id that stands for images, each time as often as `image_tokens` says.
+        image_tokens: of `best-fit`: a function of height and width that returns the number of tokens of an image. It
+            is given the size that batches have, behind `image_size`; of images that are not decoded, that of the file
+            as viewers show it. An image of 0 tokens is left out, and counted.
+        too_long: with `keep` or `image_tokens` documents stay whole. For one that is longer than a sequence: `error`;
+            `cut`, which keeps the beginning with whole images; or `skip`, which leaves it out. `counts` says how many.
 
     Raises:
         UsageError: an argument is wrong, or a batch of the loader lacks the column.
+        DataError: a document must stay whole, and is longer than a sequence; or a text has the token of images.
     """
     if not isinstance(loader, Loader):
         raise UsageError("pack takes a loader of lading's", expected="lading.loader(…)", found=type(loader).__name__)
@@ -176,12 +185,44 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
     if window is not None and method == "split":
         raise UsageError("only best-fit has a window", found=f'window={window} with method="split"',
                          advice='Leave window out, or use method="best-fit".')  # fmt: skip
-    texts = _Texts(tokenizer, column, end, keep)
-    if loader.collate == "torch" or "torch" in sys.modules:
+    images = _image_tokens(loader, image_token, image_tokens, tokenizer)
+    if images is not None and method == "split":
+        raise UsageError("images become tokens of whole documents", expected='method="best-fit"',
+                         found='method="split"')  # fmt: skip
+    whole = bool(keep) or images is not None
+    _refuse_wrong_too_long(too_long, whole=whole)
+    texts = DocumentTokens(tokenizer, column, end, keep, images, length if whole else None, too_long)
+    if loader.recipe.collate == "torch" or "torch" in sys.modules:
         from torch.utils.data import IterableDataset
 
         IterableDataset.register(Packer)  # so that DataLoader takes it as such
-    return Packer(loader, _Settings(method, length, end, placed), texts, pad, batch_size)
+    settings = _Settings(method, length, end, placed, image_token, too_long)
+    return Packer(loader, settings, texts, pad, batch_size)
+
+
+def _image_tokens(
+    loader: Loader, token: int | None, count: Callable[[int, int], int] | None, tokenizer: Any
+) -> ImageTokens | None:
+    """Return how images become tokens, if the user says so."""
+    if token is None and count is None:
+        return None
+    if type(token) is not int or not callable(count):
+        raise UsageError("image_token and image_tokens go together, an id and a function of height and width",
+                         found=f"image_token={token!r}, image_tokens={count!r}"[:200],
+                         expected="such as image_token=32000, image_tokens=lambda height, width: 256")  # fmt: skip
+    if tokenizer is None:
+        raise UsageError("images become tokens beside texts, which take a tokenizer", expected="tokenizer=…",
+                         found="no tokenizer",
+                         advice="Where a column has token ids, those of images are among them.")  # fmt: skip
+    return ImageTokens.of_loader(loader, token, count)
+
+
+def _refuse_wrong_too_long(too_long: TooLong, *, whole: bool) -> None:
+    if too_long not in get_args(TooLong):
+        raise UsageError("no such way to treat long documents", expected="error, cut or skip", found=repr(too_long))
+    if too_long != "error" and not whole:
+        raise UsageError("documents do not stay whole: long ones take several sequences", expected="keep=[…]",
+                         found=f"too_long={too_long!r}", advice="Leave too_long out.")  # fmt: skip
 
 
 class Packer:
@@ -193,15 +234,18 @@ class Packer:
         counts: what was reported so far, by a short phrase.
     """
 
-    def __init__(self, loader: Loader, settings: _Settings, texts: _Texts, pad: int, batch_size: int) -> None:
+    def __init__(self, loader: Loader, settings: _Settings, texts: DocumentTokens, pad: int, batch_size: int) -> None:
         self._share, self._settings, self._texts = loader.share_of(loader.epoch), settings, texts
         self._refuse_other_ranks = loader.refuse_other_ranks
         loader.refuse_reports("lading.pack")
-        columns = texts.columns_among(loader.separate_columns)
-        self._keeps_later = bool(columns and texts.keep) and self._share.world_size > 1
-        self._loader = loader.alone(columns[:1], 2) if self._keeps_later else loader.alone(columns)
+        columns, self._kept = texts.columns_among(loader.separate_columns)
+        self._keeps_later = bool(columns) and texts.reads_later and self._share.world_size > 1
+        if self._keeps_later:
+            self._loader = loader.alone(columns, 2, decodes=False)
+        else:
+            self._loader = loader.alone(list(dict.fromkeys([*columns, *self._kept])))
         self._pad, self._batch_size = pad, batch_size
-        self._torch = loader.collate == "torch"
+        self._recipe = loader.recipe
         self._origin: _Origin | None = None
         self._resumed: _Origin | None = None
         self._looping: int | None = None
@@ -269,10 +313,11 @@ class Packer:
 
         assert self._looping is not None, "the loop has begun"
         step_bytes = 8 * self._batch_size * self._settings.length
-        for batch in self._loader.batches_at(self._looping, self._texts.keep, positions(), step_bytes):
+        for batch in self._loader.batches_at(self._looping, self._kept, self._recipe, positions(), step_bytes):
             rows, again, origin = ahead.popleft()
-            values = self._texts.kept_in(_columns_in(batch))
-            yield [(pieces, [next(values) for _ in kept], after) for pieces, kept, after in rows], again, origin
+            values, match = self._texts.kept_in(columns_in(batch)), self._texts.matched
+            with_values = [(pieces, [match(ids, next(values)) for ids in pieces], after) for pieces, _, after in rows]
+            yield with_values, again, origin
 
     def _of_rank(self, step: list[_Sequence]) -> tuple[list[_Sequence], list[bool]]:
         """The sequences of this rank in a step, and which of them come again."""
@@ -334,6 +379,8 @@ class Packer:
             "length": settings.length,
             "end": settings.end,
             "window": settings.window if settings.method == "best-fit" else None,
+            **({} if settings.image_token is None else {"image_token": settings.image_token}),
+            **({} if settings.too_long == "error" else {"too_long": settings.too_long}),
         }
 
     def _documents(self, skipped: int) -> Iterator[_Document]:
@@ -364,7 +411,7 @@ class Packer:
         if self._share.pads:
             made.append((PADDING, np.array(again)))
         kept = {name: [[each[i] for each in row[1]] for row in batch] for i, name in enumerate(self._texts.keep)}
-        return {name: collated(values, torch=self._torch) for name, values in made} | kept
+        return {name: collated(values, torch=self._recipe.collate == "torch") for name, values in made} | kept
 
     def __repr__(self) -> str:
         ranks = f"rank {self._share.rank} of {self._share.world_size}, " if self._share.world_size > 1 else ""
@@ -373,7 +420,7 @@ class Packer:
 
 def _split(documents: Iterator[_Document], length: int, used: int) -> Iterator[_Sequence]:
     """Cut documents, one after the other, into sequences; the first tokens were used before."""
-    pieces, room = list[_Ids](), length
+    pieces, room = list[Ids](), length
     for document in documents:
         ids, begin = document.ids, min(used, len(document.ids))
         used -= begin
@@ -401,7 +448,8 @@ def _fitted(documents: Iterator[_Document], settings: _Settings, given: int, *, 
             raise DataError(
                 "a document is longer than a sequence, and its kept values cannot be cut",
                 expected=f"at most {length:,} tokens", found=f"{longest:,}",
-                advice="Cut the document in the loader's transform=, or pack longer sequences.",
+                advice='Say what is done: too_long="cut" keeps its beginning, too_long="skip" leaves it out. Or pack '
+                "longer sequences.",
             )  # fmt: skip
         pieces = [(each, begin) for each in held for begin in range(0, len(each.ids), length)]
         rows = _placed([min(len(each.ids) - begin, length) for each, begin in pieces], length)
@@ -439,126 +487,3 @@ def _placed(sizes: Sequence[int], length: int) -> list[list[int]]:
         if room > sizes[piece]:
             insort(rooms, (room - sizes[piece], row))
     return sorted(map(sorted, rows))
-
-
-class _Texts:
-    """Gives the token ids of the documents of a batch.
-
-    Args:
-        tokenizer: as `pack` takes it.
-        column: of the texts or ids; None for one of the usual names.
-        end: put behind every document.
-        keep: columns whose values go with the ids.
-    """
-
-    def __init__(self, tokenizer: Any, column: str | None, end: int | None, keep: Sequence[str]) -> None:
-        self._tokenizer, self._column, self.keep = tokenizer, column, tuple(keep)
-        self._end = np.array([] if end is None else [end], np.int64)
-        self._tokenized = None if tokenizer is None else _by_batch(tokenizer)
-
-    def columns_among(self, known: Sequence[str]) -> list[str]:
-        """The column of texts or ids, and those that are kept; none where that is not sure."""
-        usual = [self._column] if self._column is not None else _TOKENS if self._tokenizer is None else _TEXTS
-        found = [name for name in usual if name in known]
-        return [*found, *self.keep] if len(found) == 1 and {*self.keep} <= {*known} else []
-
-    def kept_in(self, columns: Columns) -> Iterator[tuple[Any, ...]]:
-        """The kept values of each document of a batch."""
-        self._refuse_unknown(columns)
-        return zip(*(columns[name] for name in self.keep), strict=True)
-
-    def documents(self, batch: Any, counts: Counter[str], first: int | None) -> list[tuple[_Ids, Any]]:
-        """The tokens and kept values of each document, without padding of the loader; nulls are counted.
-
-        Args:
-            batch: of the loader.
-            counts: takes what is left out.
-            first: position of the first document; positions then come instead of kept values. None gives the values.
-        """
-        columns = _columns_in(batch)
-        if first is None:
-            self._refuse_unknown(columns)
-        name = self._name([*columns])
-        values = columns[name]
-        real = range(len(values)) if PADDING not in columns else np.flatnonzero(~np.array(columns[PADDING])).tolist()
-        places = [i for i in real if values[i] is not None]
-        if len(places) < len(real):
-            counts[f"samples without {name}, left out"] += len(real) - len(places)
-        found: Sequence[Any] = [values[i] for i in places]
-        if self._tokenized is not None:
-            wrong = next((value for value in found if not isinstance(value, str)), None)
-            if wrong is not None:
-                raise UsageError(f"the column {name!r} has no texts", expected="str", found=type(wrong).__name__,
-                                 advice="Name the column of texts: column=…; or leave the tokenizer out.")  # fmt: skip
-            try:
-                found = self._tokenized([*found])
-            except Exception as error:
-                raise FunctionError("the tokenizer raised an error", column=name,
-                                    found=f"{type(error).__name__}: {error}") from error  # fmt: skip
-        kept = [tuple(columns[each][i] for each in self.keep) if first is None else first + i for i in places]
-        ends = len(self._end) > 0
-        made = (np.concatenate([ids, self._end]) if ends else ids for ids in (_as_ids(each, name) for each in found))
-        return [*zip(made, kept, strict=True)]
-
-    def _refuse_unknown(self, columns: Columns) -> None:
-        for each in self.keep:
-            if each not in columns:
-                raise UsageError("no such column to keep", expected=", ".join(columns), found=repr(each))
-
-    def _name(self, columns: Sequence[str]) -> str:
-        """The column of texts or ids."""
-        usual = _TOKENS if self._tokenizer is None else _TEXTS
-        if self._column is not None and self._column in columns:
-            return self._column
-        found = [name for name in usual if name in columns]
-        if self._column is None and len(found) == 1:
-            return found[0]
-        what = "of token ids" if self._tokenizer is None else "of texts"
-        advice = 'Name the column: lading.pack(…, column="…").'
-        if len(found) > 1:
-            advice += f" Or give it one name in all datasets: ds.rename({{{found[1]!r}: {found[0]!r}}})."
-        elif "items" in columns:
-            advice = "Make one column of the items of a document: lading.loader(…, transform=…)."
-        raise UsageError(
-            f"several columns {what} to pack" if len(found) > 1 else f"no column {what} to pack",
-            expected=" or ".join(usual) if self._column is None else repr(self._column),
-            found=", ".join(columns), advice=advice,
-        )  # fmt: skip
-
-
-def _columns_in(batch: Any) -> Columns:
-    """The columns of a batch of a loader, however it collates."""
-    if isinstance(batch, dict):
-        return batch
-    if isinstance(batch, list) and all(isinstance(sample, dict) for sample in batch):
-        return columns_of(batch)
-    if isinstance(batch, pa.Table):
-        columns, failed = ColumnMaker(Recipe(decode=False)).decoded(batch, batch.num_rows)
-        for error in failed.values():
-            raise error
-        return columns
-    raise UsageError("a batch of the loader has no columns", found=type(batch).__name__,
-                     advice='Use collate="numpy", "torch", "list" or "arrow".')  # fmt: skip
-
-
-def _as_ids(values: Any, name: str) -> _Ids:
-    """Token ids as an array. Raises DataError."""
-    try:
-        ids = np.asarray(values)
-    except (ValueError, TypeError) as error:
-        raise DataError("token ids must be a list of whole numbers", column=name, found=str(error)[:80]) from error
-    if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
-        raise DataError("token ids must be a list of whole numbers", column=name, found=repr(values)[:80])
-    return ids.astype(np.int64, copy=False)
-
-
-def _by_batch(tokenizer: Any) -> Callable[[list[str]], Sequence[Any]]:
-    """The function that gives the token ids of each of several texts."""
-    if hasattr(tokenizer, "encode_batch"):  # tokenizers, tiktoken
-        return lambda texts: [getattr(each, "ids", each) for each in tokenizer.encode_batch(texts)] if texts else []
-    if not callable(tokenizer):
-        raise UsageError("this is no tokenizer", expected="a function of a text, or an object with encode_batch",
-                         found=type(tokenizer).__name__)  # fmt: skip
-    if hasattr(tokenizer, "model_input_names"):  # transformers
-        return lambda texts: list(tokenizer(texts)["input_ids"]) if texts else []
-    return lambda texts: [tokenizer(text) for text in texts]
