@@ -43,6 +43,11 @@ def documents() -> lading.Dataset:
     return lading.open([f"{folder}/docs-00000.tar", f"{folder}/docs-00001.tar"])
 
 
+def _shortest(height: int, width: int) -> tuple[int, int]:
+    """The size of an image whose shorter side has 120 pixels."""
+    return (120, int(120 * width / height)) if width > height else (int(120 * height / width), 120)
+
+
 def _picture(height: int, width: int, orientation: int = 1) -> bytes:
     exif, made = Image.Exif(), io.BytesIO()
     exif[_ORIENTATION] = orientation
@@ -123,8 +128,9 @@ def test_texts_and_images_of_a_document_keep_their_order(documents: lading.Datas
         ({"decode": {"jpg": "pil"}}, None),
         ({"collate": "torch"}, None),
         ({"collate": "list"}, None),
-        ({"image_size": (120, 180)}, (120, 180)),
-        ({"transform": lambda sample: sample}, None),
+        ({"image_size": (120, 180), "missing": "list"}, lambda height, width: (120, 180)),
+        ({"image_size": 120, "fit": "shortest"}, _shortest),
+        ({"transform": lambda sample: sample, "missing": "list"}, None),
     ],
 )
 def test_an_image_has_the_size_that_batches_give_it(pairs: Path, options: Any, size: Any) -> None:
@@ -142,7 +148,9 @@ def test_an_image_has_the_size_that_batches_give_it(pairs: Path, options: Any, s
         assert len(found) == len(files) - 1 if world == 1 else len(found) > len(files) // 2
         for name, (ids, images) in found.items():
             parts = [part for part in (files[name]["jpg"], files[name]["txt"]) if part is not None]
-            wanted, pictures = _expected(parts, _LENGTH, _size if size is None else lambda _: size)
+            wanted, pictures = _expected(
+                parts, _LENGTH, lambda file: _size(file) if size is None else size(*_size(file))
+            )
             assert (ids, len(images)) == (wanted, len(pictures))
 
 

@@ -404,7 +404,7 @@ class Loader:
             decodes: whether media are decoded; else batches have their files.
         """
         share, reading = replace(self._share, rank=0, world_size=1), self._reading
-        recipe = self._recipe if decodes else replace(self._recipe, decode=False, image_size=None)
+        recipe = self._recipe if decodes else replace(self._recipe, decode=False, image_size=None, fit=None)
         reading = replace(
             reading, columns=tuple(columns) or reading.columns, ahead_bytes=max(reading.ahead_bytes // ahead, 1)
         )

@@ -22,7 +22,8 @@ from lading._core.features.row_layout import row_layout
 from lading._core.features.types import feature_of
 from lading._core.train.collate import Columns, columns_of
 from lading._core.train.columns import ColumnMaker, Recipe
-from lading._core.train.decode import holds_images, size_of
+from lading._core.train.decode import holds_images
+from lading._core.train.images import sizes_of
 from lading._core.train.loader import Loader
 from lading._core.train.reading import PADDING
 from lading.errors import DataError, FunctionError, UsageError
@@ -66,8 +67,10 @@ class ImageTokens:
         """How the images of a loader become tokens."""
         recipe = loader.recipe
         ways = () if not recipe.decode else recipe.decode.values()
-        in_files = recipe.missing == "error" and all(isinstance(way, str) for way in ways)
-        size = None if recipe.decode is False else size_of(recipe.image_size)
+        sizes = sizes_of(recipe.image_size)
+        one_size = len(sizes) < 2 and recipe.fit != "shortest"  # noqa: PLR2004 - none or one
+        in_files = recipe.missing in ("error", "list") and one_size and all(isinstance(way, str) for way in ways)
+        size = sizes[0] if sizes and recipe.decode is not False else None
         return cls(token, count, _image_columns(loader), in_files, size)
 
     def of(self, image: Any, size: tuple[int, int] | None = None) -> int:
