@@ -401,13 +401,13 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs, TableVerbs):
         return convert(self, destination, format=format or format_of_name(os.fspath(destination)), **options)
 
     @arguments_of(train_loader)
-    def loader(self, batch_size: int = 1, **options: Any) -> Loader:
+    def loader(self, batch_size: int | None = None, **options: Any) -> Loader:
         """Batches for training, one epoch after the other; the same as `lading.loader(ds, batch_size, …)`.
 
         Example: `for batch in ds.loader(64, shuffle=True, collate="torch"): ...`
 
         Args:
-            batch_size: samples a batch.
+            batch_size: samples a batch, by default 1.
             options: the other arguments of `lading.loader`.
         """
         return train_loader(self, batch_size, **options)

@@ -66,7 +66,7 @@ from lading._core.content.field_paths import FieldPath, Part, Use, Wanted
 from lading._core.content.nested import column_values
 from lading.errors import UsageError
 
-__all__ = ["MAX_CHARACTERS", "Condition", "as_where", "parse_where"]
+__all__ = ["MAX_CHARACTERS", "Computed", "Condition", "as_where", "parse_value", "parse_where"]
 
 MAX_CHARACTERS = 10_000
 """A longer condition is refused."""
@@ -160,6 +160,49 @@ def parse_where(text: str) -> Condition:
     except _Wrong as wrong:
         raise _usage_error(text, wrong) from None
     return Condition(text, columns, condition, tuple(dict.fromkeys(_wanted(condition))))
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A value of each row, made by `parse_value`.
+
+    Attributes:
+        text: as it was written.
+        wanted: the columns and fields that it is computed of, and how their values are used.
+    """
+
+    text: str
+    wanted: tuple[Wanted, ...]
+    _node: _Node = field(repr=False, compare=False)
+
+    def of(self, values: Mapping[Wanted, pa.Array]) -> pa.Array:
+        """Return the value of each row, null where a value that it is computed of is null.
+
+        Args:
+            values: those of `wanted`.
+
+        Raises:
+            UsageError: the type of a column does not fit, or a number overflows; names the place in the text.
+        """
+        try:
+            return _evaluate(self._node, _Rows(pa.RecordBatch.from_pylist([]), values))
+        except _Wrong as wrong:
+            raise _usage_error(self.text, wrong) from None
+
+
+def parse_value(text: str) -> Computed:
+    """Parse what is computed of columns, as conditions write it: `len(txt)`, `jpg.width * jpg.height`.
+
+    Raises:
+        UsageError: the text is nothing of this kind, or is a condition; shows the place in it.
+    """
+    text = text.strip()
+    try:
+        node = _read_value(_parse(text))
+        _refuse_items(node)
+    except _Wrong as wrong:
+        raise _usage_error(text, wrong) from None
+    return Computed(text, tuple(dict.fromkeys(_wanted(node))), node)
 
 
 def as_where(condition: str | pc.Expression | Condition) -> Condition:
@@ -418,6 +461,14 @@ def _read_condition(tree: ast.expr) -> _Node:
     if not isinstance(node, _Call | _Column | bool):
         raise _Wrong(f"{_shown(node)} is a value, not a condition; compare a column with it", _place(tree))
     return node if isinstance(node, bool) else _used(node, "bool")
+
+
+def _read_value(tree: ast.expr) -> _Node:
+    """Parse an expression of columns that is not true or false."""
+    node = _read(tree)
+    if not isinstance(node, _Column | _Call) or (isinstance(node, _Call) and node.function in _CONDITIONS):
+        raise _Wrong("not a value of a sample; write such as len(txt) or json.width * json.height", None)
+    return node
 
 
 def _read_both(node: ast.BoolOp) -> _Node:

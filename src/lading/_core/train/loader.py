@@ -21,6 +21,7 @@ from lading._core.dataset.opened import OpenDataset, opened
 from lading._core.dataset.query import Queryable, refuse_opening
 from lading._core.features.row_layout import row_layout
 from lading._core.features.types import feature_of
+from lading._core.train.buckets import SizedOrder
 from lading._core.train.columns import Collate, ColumnMaker, Recipe
 from lading._core.train.decode import Decode, holds_images
 from lading._core.train.feed import DatasetFeed, Feed, MixtureFeed, Parts
@@ -33,7 +34,8 @@ from lading._core.train.order import Kind, Shuffle
 from lading._core.train.processes import Processes
 from lading._core.train.ranks import rank_and_world_size
 from lading._core.train.reading import EpochReader, OnSampleError, Reading
-from lading._core.train.share import Last, Share
+from lading._core.train.share import Last, Share, SizedShare
+from lading._core.train.sizes import Length, SizedFeed, Sizing, TooLarge
 from lading._core.train.skipped import SkippedLedger, SkippedSample, refuse_wrong_max_skipped
 from lading._core.train.state import VERSION, earliest_state, refuse_other_state
 from lading._core.train.weights import GivenWeights, weights_of
@@ -59,9 +61,19 @@ _OF_OTHERS: Final = {
     "multiprocessing_context": "Write workers=N: the processes need no context.",
     "sampler": "Write shuffle=True, weights='COLUMN', or choose samples: ds[numbers], ds.sort(…). "
     "DataLoader(ds, sampler=…) takes one.",
-    "batch_sampler": "DataLoader(ds, batch_sampler=…) takes one; its state does not move to other ranks.",
+    "batch_sampler": "For batches by size write batch_tokens= and bucket_by=. DataLoader(ds, batch_sampler=…) takes "
+    "one; its state does not move to other ranks.",
     "replacement": "Write weights='COLUMN': samples are drawn with replacement, by their weights.",
     "num_samples": "Write epoch_size=N.",
+    "group_by_length": 'Write bucket_by="len(txt)" with batch_size= or batch_tokens=.',
+    "length_column_name": 'Write length="COLUMN" with batch_tokens=, or bucket_by="COLUMN" with batch_size=.',
+    "max_tokens": 'Write batch_tokens=N with bucket_by="len(txt)" or length=.',
+    "max_sentences": "Write batch_size=N.",
+    "max_duration": 'Write batch_tokens=SECONDS with bucket_by="flac.duration_s".',
+    "num_buckets": "Write max_padding=0.1: so much of a batch is padding, at most.",
+    "bucket_boundaries": "Write max_padding=0.1: so much of a batch is padding, at most.",
+    "bucket_batch_sizes": "Write batch_tokens=N: each size has as many samples a batch as fit.",
+    "resolutions": "Write image_size=[(height, width), …].",
     "dataset": "Give it first, as the source.",
     "shuffle_seed": "Write seed=N.",
     "predownload": 'Write ahead_bytes="1GB": so much is read ahead of the loop.',
@@ -81,8 +93,14 @@ _OF_OTHERS: Final = {
 @public("lading.loader", _OF_OTHERS)
 def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
     source: Queryable | Mixture,
-    batch_size: int = 1,
+    batch_size: int | None = None,
     *,
+    batch_tokens: int | None = None,
+    batch_pixels: int | None = None,
+    bucket_by: str | None = None,
+    length: Length | None = None,
+    max_padding: float | None = None,
+    too_large: TooLarge = "error",
     shuffle: bool | Literal["global", "block"] | Shuffle = False,
     seed: int | None = None,
     epoch_size: int | None = None,
@@ -122,7 +140,20 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
 
     Args:
         source: a dataset, or what `lading.open` opens; or a mixture of `lading.mix`, which has a seed of its own.
-        batch_size: samples a batch.
+        batch_size: samples a batch, by default 1; with `batch_tokens` or `batch_pixels` at most, by default any number.
+        batch_tokens: what a padded batch has at most: the size of its largest sample times their number. `bucket_by` or
+            `length` says the size. Samples of similar size make a batch. See the page "Batches by size".
+        batch_pixels: the same for images of their own sizes: widest times highest times number. Of images with several
+            `image_size`, height times width times number.
+        bucket_by: the size by which samples are put together: a column, a field inside one, or what is computed of
+            them, such as `len(txt)` (characters), `json.num_tokens`, `jpg.aspect_ratio`. Sizes of all samples are read
+            once, and kept in the cache folder. With pixels it names the column of images, where there are several.
+        length: the tokens of a sample, for `batch_tokens`: as `bucket_by`, or a function of the sample, a dict. Each
+            rank calls a function for every sample when it starts: a column is cheaper.
+        max_padding: share of a batch that is padding, at most: by default 0.1, but for the last batches of an epoch,
+            which hold what is left of several sizes. A value given holds for those too.
+        too_large: for a sample above `batch_tokens` or `batch_pixels`: `error`; `skip`, which leaves it out, counted;
+            or `alone`, a batch of its own.
         shuffle: True for `global`, which is any order, where samples are byte ranges of local files, and `block` where
             the store is remote or files are compressed: blocks of neighbours in random order, shuffled within a round
             of about 128 MB, and read once. False for the order of the source.
@@ -141,8 +172,9 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             decodes no media, and is the default for `ds.with_decode(False)`. `lading.train.images` crops and mirrors
             images at random; `lading.train.frames` is for videos, and `lading.train.sound` for sound at a rate, or for
             some seconds of it.
-        image_size: height and width of images, one number for both: a column of them is one array. None leaves them as
-            they are.
+        image_size: height and width of images, one number for both: a column of them is one array. A list of several,
+            as `lading.train.aspect_buckets` gives it: each batch has images of one of them, each image in the one whose
+            aspect ratio is nearest to its own. None leaves images as they are.
         fit: how images come to `image_size`: `stretch`, which is the default, changes proportions; `crop` cuts off what
             juts out on both sides; `pad` adds black bars on both sides; `shortest` gives the shorter side the size and
             keeps the rest, so that a column is a list.
@@ -153,8 +185,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         collate: `numpy` or `torch` for a dict of columns, `list` for a list of samples, `arrow` for an Arrow table of
             bytes, or a function of the list of samples. It is given arrays; with `decode={"jpg": "torch"}` tensors.
         last: where the samples do not fill the last step of all ranks: `short` for shorter batches, `pad` for samples
-            of the epoch again, `drop` to leave them out. All ranks have the same number of batches. Where samples may
-            come again, the column `__padding__` says which do.
+            of the epoch again, `drop` to leave them out; the same for what is left of each size at the end. All ranks
+            have the same number of batches. Where samples may come again, the column `__padding__` says which do.
         rank: of this process; by default that of `torch.distributed` if it is initialised, else that of torchrun,
             `mpirun` or a step of Slurm, else 0. Processes with one rank see the same samples. Rank 0 of 1 sees all.
         world_size: number of ranks; by default from where the rank is, else 1.
@@ -203,6 +235,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         max_skipped=max_skipped,
         workers=_whole_number("workers", workers, 0),
     )
+    number = None if batch_size is None else _whole_number("batch_size", batch_size, 1)
+    sizing = Sizing(number, batch_tokens, batch_pixels, bucket_by, length, max_padding, too_large, image_size)
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
     feed = _feed(
         source, opening, shuffle, None if seed is None else _whole_number("seed", seed),
@@ -212,10 +246,12 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     recipe = Recipe(_decode_of(datasets, decode), image_size, fit, transform, batch_transform, collate, missing)
     if reading.columns is not None:
         feed = _with_columns(feed, reading.columns)
+    if sizing.by_size:
+        feed = sizing.applied(feed, reading.columns)
     reports = Reports(None if log_every is None else _whole_number("log_every", log_every, 1), on_metrics)
     if on_metrics is not None and not callable(on_metrics):
         raise UsageError("on_metrics must be a function of the metrics", found=repr(on_metrics))
-    return Loader(feed, _whole_number("batch_size", batch_size, 1), last, ranks, recipe, reading, reports)
+    return Loader(feed, sizing.batch_size or 1, last, ranks, recipe, reading, reports)
 
 
 def _feed(
@@ -310,7 +346,7 @@ class Loader:
         self._maker = ColumnMaker(recipe, known)
         if any(row_layout(each.view).has_items for each in self.datasets):
             _refuse_of_samples_alone(self._maker, feed.parts)
-        _refuse_no_batch(self._share)
+        _refuse_no_batch(self.share_of(0))
         self.epoch, self._position, self._resumed = 0, 0, False
         self._loop: Generator[Any] | None = None
         self._processes = Processes(reading.workers) if reading.workers else None
@@ -332,7 +368,8 @@ class Loader:
     @property
     def counts(self) -> Counter[str]:
         """How many samples were left out so far, by a short phrase."""
-        return self._ledger.counts
+        too_large = self._feed.left_out if isinstance(self._feed, SizedFeed) else 0
+        return self._ledger.counts + Counter({"samples larger than a batch, left out of each epoch": too_large})
 
     @property
     def skipped(self) -> list[SkippedSample]:
@@ -383,7 +420,12 @@ class Loader:
 
     def share_of(self, epoch: int) -> Share:
         """What this rank reads of an epoch."""
-        return replace(self._share, num_samples=self._feed.order(epoch).num_samples)
+        return _share_in(self._feed, epoch, self._share)
+
+    @property
+    def by_size(self) -> bool:
+        """Whether batches are made by size."""
+        return isinstance(self._feed, SizedFeed)
 
     @property
     def separate_columns(self) -> Sequence[str]:
@@ -510,16 +552,16 @@ class Loader:
         Raises:
             UsageError: it is no state, or one of other data or of another order; the error names what differs.
         """
-        state, more = earliest_state(state)
+        state, steps = earliest_state(state)
         feed = self._feed
         if isinstance(state, Mapping) and "shuffle" in state:
             feed = feed.resumed(state["shuffle"])
-        _refuse_other_state(state, feed)
+        _refuse_other_state(state, feed, self._share)
         self._end_loop()
         if feed is not self._feed:
             self._feed = feed
             self._processes = Processes(self._reading.workers) if self._reading.workers else None
-        position = min(state["position"] + more, feed.order(state["epoch"]).num_samples)
+        position = self.share_of(state["epoch"]).behind(state["position"], steps, state)
         (self.epoch, self._position), self._resumed = self._begin(state["epoch"], position), True
 
     def to_torch(self) -> TorchBatches:
@@ -590,7 +632,7 @@ class Loader:
 
     def refuse_other_state(self, state: Mapping[str, Any]) -> None:
         """Raise UsageError if a state is none, or one of other data or of another order."""
-        _refuse_other_state(state, self._feed)
+        _refuse_other_state(state, self._feed, self._share)
 
     def refuse_other_ranks(self) -> None:
         """Raise UsageError if the program has set up `torch.distributed` since: ranks would read the same samples."""
@@ -625,7 +667,7 @@ class Loader:
         shuffles = settings["shuffle"] if isinstance(settings["shuffle"], list) else [settings["shuffle"]]
         facts = [
             f"{count:,} samples{sources}",
-            f"{batches}batches of {share.batch_size:,}",
+            f"{batches}batches of {share.batch_size:,}" + (" on average" if self.by_size else ""),
             *([f"rank {share.rank} of {share.world_size}"] if share.world_size > 1 else []),
             f"shuffle {' and '.join(dict.fromkeys(each['kind'] for each in shuffles))}",
             f"seed {settings['seed']}",
@@ -641,11 +683,19 @@ def _state_of(feed: Feed, epoch: int, position: int) -> dict[str, Any]:
     return {**place, **feed.settings, **({} if seen is None else {"seen": seen})}
 
 
-def _refuse_other_state(state: Mapping[str, Any], feed: Feed) -> None:
+def _share_in(feed: Feed, epoch: int, share: Share) -> Share:
+    """What a rank reads of an epoch of a feed."""
+    order = feed.order(epoch)
+    if isinstance(order, SizedOrder):
+        return SizedShare.of(share, order.batches)
+    return replace(share, num_samples=order.num_samples)
+
+
+def _refuse_other_state(state: Mapping[str, Any], feed: Feed, share: Share) -> None:
     """Raise UsageError if a state is none, or one of other data or of another order."""
     if isinstance(state, Mapping) and state.get("fingerprint") == feed.old_fingerprint:
         state = {**state, "fingerprint": feed.settings["fingerprint"]}
-    refuse_other_state(state, _state_of(feed, 0, 0), lambda epoch: feed.order(epoch).num_samples)
+    refuse_other_state(state, _state_of(feed, 0, 0), lambda epoch, at: _share_in(feed, epoch, share).has(at))
     seen = feed.seen(state["epoch"], state["position"])
     if seen is not None and seen != state["seen"]:
         raise UsageError("the weights before the position of the state differ", expected=str(seen),

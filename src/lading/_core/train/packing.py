@@ -172,6 +172,10 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
     """
     if not isinstance(loader, Loader):
         raise UsageError("pack takes a loader of lading's", expected="lading.loader(…)", found=type(loader).__name__)
+    if loader.by_size:
+        raise UsageError("packed sequences have one length, and need no batches by size",
+                         found="a loader of batches by size",
+                         advice="Leave batch_tokens, batch_pixels and bucket_by out of the loader.")  # fmt: skip
     if method not in ("split", "best-fit"):
         raise UsageError("no such way to pack", expected="split or best-fit", found=repr(method))
     placed = _WINDOW if window is None else window

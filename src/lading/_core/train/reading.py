@@ -313,8 +313,7 @@ class EpochReader:
                 int(share.batch_size * (self.feed.sample_bytes if sample_bytes is None else sample_bytes())) + 1
             )
             if order.reads_rounds and (steps > _FIRST_BATCHES or self.feed.reads_units):
-                until = order.round_end(position) - position
-                count = min(-(-until // share.step_samples), most // 2 // batch_bytes)
+                count = min(share.steps_until(position, order.round_end(position)), most // 2 // batch_bytes)
             else:
                 by_bytes = min(_CHUNK_BYTES, most // _SHARE_OF_AHEAD) // batch_bytes
                 count = min(steps, by_bytes, _CHUNK_SAMPLES // share.batch_size)
@@ -426,7 +425,7 @@ class EpochReader:
             (each, *self.maker.decoded(
                 each.table, len(each.places),
                 each.dataset.as_samples if row_layout(each.dataset.view).has_items else None,
-                partial(self._rng_of, positions[each.places]), spread,
+                partial(self._rng_of, positions[each.places]), spread, self.share.image_size(int(positions[0])),
             )) for each in rows
         ]  # fmt: skip
         if len(made) == 1:
@@ -500,12 +499,12 @@ class EpochReader:
         place, count = at
         if isinstance(error, UsageError):
             raise self._placed(error, position)
-        others = min(_MOST_REPLACED, self.share.num_samples - 1)
         if self.reading.on_error == "error" and not isinstance(error, MissingValue):
             mend = error.advice or "Mend the sample."
             error.advice = f'{mend} Or replace broken samples by the next sound ones: on_error="skip".'
             raise self._placed(error, position)
-        for further in range(position + 1, position + 1 + others):
+        others = self.share.others(position, _MOST_REPLACED)
+        for further in others.tolist():
             [rows] = self.rows([np.array([further])])
             found, failed = self._decoded(rows, np.array([further]))
             if not failed:
@@ -517,7 +516,7 @@ class EpochReader:
                     raise self._placed(failed[place], further)
         mend = error.advice or "Look at the data."
         skip = "missing" if isinstance(error, MissingValue) else "on_error"
-        error.advice = f'{mend} {skip}="skip" found no sample to take instead: the next {others:,} are broken too.'
+        error.advice = f'{mend} {skip}="skip" found no sample to take instead: the next {len(others):,} are broken too.'
         raise self._placed(error, position)
 
     def _placed(self, error: LadingError, position: int) -> LadingError:

@@ -1,6 +1,7 @@
 """A number of every sample of datasets, such as its weight or its size: read in one pass, and kept in the cache folder.
 
     numbers_of_samples(feed.parts, "json.score")    # float64, NaN where a sample has no value
+    table_of_samples(feed.parts, ["jpg.width", "jpg.height"])    # a column for each
 
 The next run of the same data reads 8 bytes a sample from the cache folder. What is kept belongs to the versions of all
 files, the options of reading, and the steps. It is not kept where functions or other files decide about values, or
@@ -10,8 +11,9 @@ where a store does not tell the versions of its files.
 from __future__ import annotations
 
 import pickle
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -19,6 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lading._core.content.conditions import Computed, parse_value
+from lading._core.content.field_paths import FieldPath
 from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.query import Query
 from lading._core.dataset.shards.shards import Shards
@@ -27,7 +31,10 @@ from lading._core.features.row_layout import row_layout
 from lading._core.train.feed import Parts
 from lading.errors import LadingError, UsageError
 
-__all__ = ["error_at", "numbers_of_samples"]
+__all__ = ["error_at", "numbers_of_samples", "table_of_samples"]
+
+_COMPUTED: Final = re.compile(r"[(*/+]| - ")
+"""What names of columns and fields have not."""
 
 _READ: Final = (
     "format", "view", "options", "interleaved", "fields", "regroup", "lists", "schema", "schema_overrides",
@@ -37,20 +44,28 @@ _READ: Final = (
 
 
 def numbers_of_samples(parts: Parts, name: str) -> NDArray[np.float64]:
-    """Return the value of a column, or of a field inside one, of every sample, in the order of their numbers.
+    """Return a number of every sample, in the order of their numbers: `table_of_samples` with one name.
+
+    Example: `numbers_of_samples(feed.parts, "jpg.width")`
+    """
+    return table_of_samples(parts, [name])[:, 0]
+
+
+def table_of_samples(parts: Parts, names: Sequence[str]) -> NDArray[np.float64]:
+    """Return the values of columns, or of fields inside them, of every sample, in the order of their numbers.
 
     Of a document, the value is the first one of its items that is not null. NaN where a sample has no value.
 
-    Example: `numbers_of_samples(feed.parts, "jpg.width")`
+    Example: `table_of_samples(feed.parts, ["jpg.width", "len(txt)"])`
 
     Args:
         parts: the samples.
-        name: `score`, `json.score`, `jpg.width`.
+        names: `score`, `json.score`, `jpg.width`; or what is computed of them, as conditions write it: `len(txt)`.
 
     Raises:
         UsageError: no sample has the column or the field, or a value is no number; the error names the sample.
     """
-    return np.concatenate([np.zeros(0), *(_of_dataset(dataset, name) for _, dataset in parts)])
+    return np.concatenate([np.zeros((0, len(names))), *(_of_dataset(dataset, names) for _, dataset in parts)])
 
 
 def error_at(parts: Parts, number: int, error: LadingError) -> LadingError:
@@ -64,23 +79,37 @@ def error_at(parts: Parts, number: int, error: LadingError) -> LadingError:
     return error.at(file=file, row=row)
 
 
-def _of_dataset(dataset: OpenDataset, name: str) -> NDArray[np.float64]:
-    cache, path = dataset.shards.indexes.cache, _kept_at(dataset, name)
+def _of_dataset(dataset: OpenDataset, names: Sequence[str]) -> NDArray[np.float64]:
+    cache, path = dataset.shards.indexes.cache, _kept_at(dataset, names)
     known = cache.read(path)
     if known is not None and len(known) == len(dataset):
-        return np.asarray(known.column(0).to_numpy(), np.float64)
+        return np.stack([column.to_numpy() for column in known.columns], 1)
     with dataset.shards.reporting_to(Counter()):
-        found = np.concatenate([np.zeros(0), *_read(dataset, name)])
-    assert len(found) == len(dataset), "a value of each sample"
-    cache.write(path, pa.table({name: found}))
+        found = np.concatenate([np.zeros((0, len(names))), *_read(dataset, names)])
+    assert len(found) == len(dataset), "values of each sample"
+    cache.write(path, pa.table([*found.T.copy()], [*map(str, range(len(names)))]))
     return found
 
 
-def _read(dataset: OpenDataset, name: str) -> Iterator[NDArray[np.float64]]:
+def _read(dataset: OpenDataset, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+    computed = {name: parse_value(name) for name in names if _COMPUTED.search(name)}
+    of_each = {name: [*map(str, _fields_of(computed[name]))] if name in computed else [name] for name in names}
+    fields = list(dict.fromkeys(field for each in of_each.values() for field in each))
     first = 0
-    for [values] in dataset.values([name]):
-        yield _as_numbers(dataset, values, name, first)
-        first += len(values)
+    for values in dataset.values(fields):
+        of_field, found = dict(zip(fields, values, strict=True)), list[NDArray[np.float64]]()
+        for name in names:
+            mine = [of_field[field] for field in of_each[name]]
+            value = (
+                computed[name].of(dict(zip(computed[name].wanted, mine, strict=True))) if name in computed else mine[0]
+            )
+            found.append(_as_numbers(dataset, value, name, first))
+        yield np.stack(found, 1)
+        first += len(values[0])
+
+
+def _fields_of(computed: Computed) -> Iterator[FieldPath]:
+    return (wanted.field for wanted in computed.wanted)
 
 
 def _as_numbers(dataset: OpenDataset, values: pa.Array, name: str, first: int) -> NDArray[np.float64]:
@@ -107,8 +136,8 @@ def _shown(value: pa.Scalar) -> str:
 # The file of the cache
 
 
-def _kept_at(dataset: OpenDataset, name: str) -> str | None:
-    """The file of the cache for a value of all samples; None where something else than shards and steps decides it."""
+def _kept_at(dataset: OpenDataset, names: Sequence[str]) -> str | None:
+    """The file of the cache for values of all samples; None where something else than shards and steps decides it."""
     told, shards = _told(dataset.query), dataset.fitting
     if told is None or any(_leads_elsewhere(each) for each in shards.sources()):
         return None
@@ -116,7 +145,7 @@ def _kept_at(dataset: OpenDataset, name: str) -> str | None:
     of_shards = [cache.path(shards.source(i), shards.index_kind) for i in range(len(shards.listing))]
     if None in of_shards:
         return None
-    return cache.path_of(["numbers of samples", name, told, *map(str, of_shards)])
+    return cache.path_of(["numbers of samples", repr([*names]), told, *map(str, of_shards)])
 
 
 def _told(query: Query) -> str | None:

@@ -29,15 +29,17 @@ _OPTIONAL: Final = {
 """Of some loaders: a state has them if its loader had them. How an error says that they differ."""
 
 
-def refuse_other_state(state: Mapping[str, Any], mine: Mapping[str, Any], num_positions: Callable[[int], int]) -> None:
+def refuse_other_state(
+    state: Mapping[str, Any], mine: Mapping[str, Any], is_position: Callable[[int, int], bool]
+) -> None:
     """Raise UsageError if a state is none, or one of other data or of another order, naming what differs.
 
     Args:
         state: as `Loader.state_dict` made it.
         mine: the state of the loader that is to go on.
-        num_positions: gives the number of positions of an epoch.
+        is_position: whether a step of an epoch may begin at a position.
     """
-    needed = [name for name in mine if name not in _OPTIONAL]
+    needed = [name for name in mine if name not in {*_OPTIONAL, "batches"}]
     missing = [name for name in needed if name not in state] if isinstance(state, Mapping) else needed
     if missing:
         raise UsageError("this is no state of a loader", expected=f"a dict with {', '.join(needed)}",
@@ -51,9 +53,10 @@ def refuse_other_state(state: Mapping[str, Any], mine: Mapping[str, Any], num_po
     for name, words in _OPTIONAL.items():
         if state.get(name) != mine.get(name):
             raise _other_order(words, *(each.get(name, "none") for each in (state, mine)))
+    _refuse_other_batches(state.get("batches"), mine.get("batches"))
     for name in ("epoch", "position"):
         value = state[name]
-        if type(value) is not int or value < 0 or (name == "position" and value > num_positions(state["epoch"])):
+        if type(value) is not int or value < 0 or (name == "position" and not is_position(state["epoch"], value)):
             raise UsageError(f"the {name} of the state is no such number", found=repr(value))
 
 
@@ -64,8 +67,24 @@ def _other_order(what: str, found: Any, mine: Any) -> UsageError:
     )  # fmt: skip
 
 
+def _refuse_other_batches(found: Any, mine: Mapping[str, Any] | None) -> None:
+    """Raise UsageError if the batches of a state were made by size in another way."""
+    if found == mine:
+        return
+    if mine is None or not isinstance(found, Mapping):
+        ways = ["batches of neighbours" if each is None else "batches by size" for each in (mine, found)]
+        raise UsageError("the state belongs to another order of samples", expected=ways[0], found=ways[1],
+                         advice="Make batches by size for all of a run, or for none.")  # fmt: skip
+    name = next(name for name in {**mine, **found} if mine.get(name) != found.get(name))
+    words, advice = f"{name} differs", "Give the arguments for batches by size as before."
+    if name == "sizes":
+        words, advice = "the sizes of samples differ", "Count the tokens of samples as before."
+    raise UsageError(f"the state belongs to other batches: {words}", expected=repr(mine.get(name)),
+                     found=repr(found.get(name)), advice=advice)  # fmt: skip
+
+
 def earliest_state(state: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
-    """The state of a loader in that of a `StatefulDataLoader`, and how many samples were used since it was made.
+    """The state of a loader in that of a `StatefulDataLoader`, and how many steps were made since.
 
     Each worker has a state, of its next batch. That of the batch that comes first is given. A state of a loader, or
     something else, is given as it is.
@@ -74,7 +93,7 @@ def earliest_state(state: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
     if not found or state is found[0]:
         return state, 0
     first = min(found, key=lambda each: (each["epoch"], each["position"]))
-    return first, state.get("_steps_since_snapshot", 0) * first.get("step_samples", 0)
+    return first, state.get("_steps_since_snapshot", 0)
 
 
 def _states_in(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -83,8 +83,7 @@ class _Turn(Iterator[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """The state of a loader whose next batch is the next one of this worker."""
-        step = self._loader.position_after(self._epoch, 0)
-        return {**self._loader.state_at(self._epoch, self._position), "step_samples": step}
+        return {**self._loader.state_at(self._epoch, self._position), **self._loader.share_of(self._epoch).step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on at the next batch of the worker that made the state."""

@@ -1,0 +1,296 @@
+"""Batches by size through the loader: they are the same whatever the ranks, the workers and the stop."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from itertools import chain, islice, zip_longest
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import lading
+from lading._core.train.loader import Loader
+from lading.errors import FunctionError, UsageError
+from tars import tar_of
+from training import ranks
+
+_COUNT = 120
+_TEXTS: dict[str, Any] = {"batch_tokens": 64, "bucket_by": "len(txt)", "shuffle": True, "seed": 3}
+_SIZES = [(32, 32), (24, 48), (48, 24)]
+
+
+def _length(i: int) -> int:
+    return 1 + (i * 37) % 50
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sizes")
+    for name in ("webdataset", "parquet"):
+        with lading.writer(folder / name, format=name, rows_per_shard=50) as writer:
+            for i in range(_COUNT):
+                writer.write({"__key__": f"{i:05}", "txt": "é" * _length(i), "json": {"tokens": _length(i)}})
+    return folder
+
+
+def _picture(i: int) -> tuple[int, int]:
+    """Width and height of a picture."""
+    return (20 + 7 * (i % 9), 20 + 5 * (i % 11))
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures") / "tars"
+    with lading.writer(folder, format="webdataset", rows_per_shard=30) as writer:
+        for i in range(60):
+            data = io.BytesIO()
+            Image.new("RGB", _picture(i), (i, 0, 0)).save(data, "PNG")
+            writer.write({"__key__": f"{i:05}", "jpg" if i % 4 else "png": data.getvalue(), "txt": f"{i}"})
+    return folder
+
+
+def _keys(batch: dict[str, Any]) -> list[str]:
+    """The keys of a batch, without samples that come again."""
+    again = batch.get("__padding__", [False] * len(batch["__key__"]))
+    return [key for key, padded in zip(batch["__key__"], again, strict=True) if not padded]
+
+
+def _job(loops: list[Any], steps: int | None = None) -> list[list[str]]:
+    """The batches of the next steps of all ranks, in the order of the job."""
+    found = [[_keys(batch) for batch in islice(loop, steps)] for loop in loops]
+    assert steps is not None or len({*map(len, found)}) == 1
+    return [batch for step in zip_longest(*found) for batch in step if batch]
+
+
+@pytest.mark.parametrize("name", ["webdataset", "parquet"])
+def test_batches_have_at_most_so_many_tokens_after_padding(texts: Path, name: str) -> None:
+    loader = lading.loader(texts / name, **_TEXTS)
+    epochs = [[*loader], [*loader]]
+    for batches in epochs:
+        assert sorted(chain.from_iterable(map(_keys, batches))) == [f"{i:05}" for i in range(_COUNT)]
+        assert all(len(batch["txt"]) * max(map(len, batch["txt"])) <= 64 for batch in batches)
+    assert len(epochs[0]) == len(epochs[1]) == len(loader)
+    assert [*map(_keys, epochs[0])] != [*map(_keys, epochs[1])]
+    by_json = lading.loader(texts / name, **{**_TEXTS, "bucket_by": None, "length": "json.tokens"})
+    called = lading.loader(texts / name, **{**_TEXTS, "bucket_by": None, "length": lambda sample: len(sample["txt"])})
+    assert [*map(_keys, by_json)] == [*map(_keys, called)] == [*map(_keys, epochs[0])]
+
+
+@settings(max_examples=12)
+@given(data=st.data())
+def test_another_job_goes_on_with_the_same_batches(texts: Path, data: st.DataObject) -> None:
+    options: dict[str, Any] = data.draw(st.sampled_from([
+        _TEXTS, {**_TEXTS, "last": "pad"}, {**_TEXTS, "max_padding": 0.3, "shuffle": "block"},
+        {"bucket_by": "json.tokens", "shuffle": False},
+    ]))  # fmt: skip
+    size = 8 if "batch_tokens" not in options else None
+    world, other = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5))
+    alone = _job(ranks(texts / "parquet", size, 1, **options))  # type: ignore[arg-type]
+    first = ranks(texts / "parquet", size, world, **options)  # type: ignore[arg-type]
+    steps = data.draw(st.integers(0, len(first[0])))
+    loops = [iter(each) for each in first]
+    before = _job(loops, steps)
+    [state] = {json.dumps(each.state_dict()) for each in first}
+    again = ranks(texts / "parquet", size, other, **options)  # type: ignore[arg-type]
+    for loader in again:
+        loader.load_state_dict(json.loads(state))
+    if again[0].epoch == 0:
+        assert before + _job([*again]) == alone
+    else:
+        assert before == alone
+
+
+@pytest.mark.soak
+def test_worker_processes_make_the_same_batches(texts: Path) -> None:
+    expected = [_keys(batch) for batch in lading.loader(texts / "webdataset", **_TEXTS)]
+    loader = lading.loader(texts / "webdataset", **_TEXTS, workers=2)
+    batches = iter(loader)
+    found = [_keys(next(batches)) for _ in range(5)]
+    state = loader.state_dict()
+    assert found + [_keys(batch) for batch in batches] == expected
+    other = lading.loader(texts / "webdataset", **_TEXTS, world_size=1, rank=0)
+    other.load_state_dict(state)
+    assert [_keys(batch) for batch in other] == expected[5:]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("every", [1, 3])
+def test_the_state_of_a_stateful_dataloader(texts: Path, every: int) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    expected = [_keys(batch) for batch in lading.loader(texts / "parquet", **_TEXTS)]
+    options: dict[str, Any] = {"batch_size": None, "num_workers": 2, "snapshot_every_n_steps": every}
+    first = stateful(lading.loader(texts / "parquet", **_TEXTS).to_torch(), **options)
+    found = [_keys(batch) for batch in islice(first, 7)]
+    state = pickle.loads(pickle.dumps(first.state_dict()))
+    other = lading.loader(texts / "parquet", **_TEXTS)
+    other.load_state_dict(state)
+    assert found + [_keys(batch) for batch in other] == expected
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"batch_tokens": 65}, "batch_tokens differs; expected 65, found 64"),
+    ({"batch_size": 4}, "batch_size differs; expected 4"),
+    ({"max_padding": 0.1}, "max_padding differs"),
+    ({"bucket_by": "len(txt) + 1"}, "bucket_by differs"),
+    ({"bucket_by": None, "length": "json.tokens"}, "bucket_by differs"),
+    ({"batch_tokens": None, "bucket_by": None, "batch_size": 4}, "of neighbours, found batches by size"),
+    ({"seed": 4}, "the seed differs"),
+])  # fmt: skip
+def test_states_of_other_batches_are_refused(texts: Path, change: dict[str, Any], words: str) -> None:
+    state = lading.loader(texts / "parquet", **_TEXTS).state_dict()
+    with pytest.raises(UsageError, match=words):
+        lading.loader(texts / "parquet", **{**_TEXTS, **change}).load_state_dict(state)
+    plain = lading.loader(texts / "parquet", 4, shuffle=True, seed=3).state_dict()
+    with pytest.raises(UsageError, match="expected batches by size, found batches of neighbours"):
+        lading.loader(texts / "parquet", **_TEXTS).load_state_dict(plain)
+
+
+def test_a_state_of_a_function_that_counts_otherwise_is_refused(texts: Path) -> None:
+    def made(more: int) -> Loader:
+        def count(sample: dict[str, Any]) -> int:
+            return len(sample["txt"]) + more
+
+        return lading.loader(texts / "parquet", batch_tokens=64, length=count, shuffle=True)
+
+    loader = made(0)
+    next(iter(loader))
+    made(0).load_state_dict(loader.state_dict())
+    with pytest.raises(UsageError, match="the sizes of samples differ"):
+        made(9).load_state_dict(loader.state_dict())
+    ends = np.cumsum([len(batch["txt"]) for batch in made(0)])
+    within = next(position for position in range(_COUNT) if position and position not in ends)
+    with pytest.raises(UsageError, match="the position of the state"):
+        made(0).load_state_dict({**loader.state_dict(), "position": within})
+
+
+def test_samples_larger_than_a_batch(texts: Path) -> None:
+    options: dict[str, Any] = {**_TEXTS, "batch_tokens": 40}
+    large = {f"{i:05}" for i in range(_COUNT) if _length(i) > 40}
+    with pytest.raises(
+        UsageError, match=rf"(?s)sample '{min(large)}'.*larger than a batch.*batch_tokens=40.*too_large"
+    ):
+        lading.loader(texts / "parquet", **options)
+    alone = [_keys(batch) for batch in lading.loader(texts / "parquet", **options, too_large="alone")]
+    assert {*chain.from_iterable(each for each in alone if large & {*each})} == large
+    assert all(len(each) == 1 for each in alone if large & {*each})
+    loader = lading.loader(texts / "parquet", **options, too_large="skip")
+    left = sorted(chain.from_iterable(map(_keys, loader)))
+    assert left == [f"{i:05}" for i in range(_COUNT) if f"{i:05}" not in large]
+    assert loader.counts["samples larger than a batch, left out of each epoch"] == len(large)
+
+
+def test_images_of_their_own_sizes_are_bounded_in_pixels(pictures: Path) -> None:
+    """The sizes are in columns of two names: each sample has one of them."""
+    for batch in lading.loader(pictures, batch_pixels=20_000, decode=False, shuffle=True):
+        sides = np.array([_picture(int(key)) for key in batch["__key__"]])
+        assert sides.max(axis=0).prod() * len(sides) <= 20_000
+
+
+def test_images_in_aspect_buckets(pictures: Path) -> None:
+    loader = lading.loader(pictures, 4, image_size=_SIZES, columns=["__key__", "jpg", "png"], missing="list",
+                           shuffle=True)  # fmt: skip
+    seen = []
+    for batch in loader:
+        sizes = {image.shape[:2] for image in [*batch["jpg"], *batch["png"]] if image is not None}
+        assert len(sizes) == 1
+        [(height, width)] = sizes
+        for key in batch["__key__"]:
+            shape = log(_picture(int(key))[0] / _picture(int(key))[1])
+            far = [abs(shape - log(w / h)) for h, w in _SIZES]
+            assert far[_SIZES.index((height, width))] == min(far)
+        seen += batch["__key__"]
+    assert sorted(seen) == [f"{i:05}" for i in range(60)]
+    whole = lading.loader(pictures, 4, image_size=_SIZES, last="drop", decode={"jpg": None, "png": None})
+    assert {len(batch["__key__"]) for batch in whole} == {4}
+    for batch in lading.loader(pictures, batch_pixels=3 * 48 * 48, image_size=[(48, 48), (24, 48)], missing="list"):
+        [shape] = {image.shape for image in [*batch["jpg"], *batch["png"]] if image is not None}
+        assert len(batch["__key__"]) <= {(48, 48, 3): 3, (24, 48, 3): 6}[shape]
+
+
+def test_a_broken_image_is_replaced_by_one_of_the_same_bucket(tmp_path: Path) -> None:
+    def jpeg(wide: bool) -> bytes:
+        data = io.BytesIO()
+        Image.new("RGB", (64, 32) if wide else (32, 64)).save(data, "JPEG")
+        return data.getvalue()
+
+    with lading.writer(tmp_path / "a", format="webdataset") as writer:
+        for i in range(12):
+            data = jpeg(i % 2 == 0)
+            writer.write({"__key__": f"{i:02}", "jpg": data[: len(data) // 2] if i in (3, 4) else data})
+    loader = lading.loader(tmp_path / "a", 3, image_size=[(16, 32), (32, 16)], on_error="skip", shuffle=True)
+    for batch in loader:
+        assert {int(key) % 2 for key in batch["__key__"]} == {int(batch["jpg"].shape[1] > batch["jpg"].shape[2])}
+    assert sorted(each.key or "" for each in loader.skipped) == ["03", "04"]
+
+
+def test_mixtures(texts: Path) -> None:
+    both = {"a": (lading.open(texts / "parquet"), 0.75), "b": (lading.open(texts / "webdataset"), 0.25)}
+    loader = lading.loader(lading.mix(both, seed=1), batch_tokens=64, bucket_by="len(txt)", shuffle=True)
+    assert sum(len(batch["txt"]) for batch in loader) == _COUNT * 4 // 3
+    with pytest.raises(UsageError, match="need an epoch that ends"):
+        lading.loader(lading.mix(both, stop="never"), batch_tokens=64, bucket_by="len(txt)")
+
+
+def test_documents_by_their_number_of_items(tmp_path: Path) -> None:
+    texts = [{"sample_id": f"{i}", "texts": ["text"] * (1 + i % 3), "images": [None] * (1 + i % 3)} for i in range(12)]
+    (tmp_path / "d.tar").write_bytes(
+        tar_of(*((f"{i}.json", json.dumps(each).encode()) for i, each in enumerate(texts)))
+    )
+    by_field = lading.loader(tmp_path / "d.tar", 2, bucket_by="items.text", shuffle=True)
+    called = lading.loader(tmp_path / "d.tar", batch_tokens=6, length=lambda sample: len(sample["items"]), shuffle=True)
+    for batch in by_field:
+        assert {len(items) for items in batch["items"]} in ({1}, {2}, {3})
+    for batch in called:
+        assert max(map(len, batch["items"])) * len(batch["items"]) <= 6
+    with pytest.raises(UsageError, match="a document has any number of images"):
+        lading.loader(tmp_path / "d.tar", batch_pixels=100)
+
+
+@pytest.mark.parametrize("options, words", [
+    ({"batch_tokens": 64}, "batch_tokens needs the tokens"),
+    ({"batch_tokens": 64, "bucket_by": "len(txt)", "length": "json.tokens"}, "found both"),
+    ({"batch_tokens": 64, "batch_pixels": 9, "bucket_by": "len(txt)"}, "one bound"),
+    ({"batch_tokens": 0, "bucket_by": "len(txt)"}, "batch_tokens must be a whole number"),
+    ({"bucket_by": "len(txt)"}, "how large a batch is"),
+    ({"batch_size": 4, "length": "json.tokens"}, "length counts tokens, and there is none"),
+    ({"batch_size": 4, "max_padding": 0.1}, "max_padding is about batches by size"),
+    ({"batch_size": 4, "bucket_by": "len(txt)", "max_padding": 1.0}, "a number from 0 to below 1"),
+    ({"batch_size": 4, "too_large": "skip"}, "too_large is about a bound"),
+    ({"batch_size": 4, "bucket_by": "len(txt)", "too_large": "skip"}, "too_large is about a bound"),
+    ({"batch_tokens": 64, "bucket_by": "len(txt)", "too_large": "drop"}, "no such way"),
+    ({"batch_size": 4, "bucket_by": "len(text)"}, "no such column"),
+    ({"batch_size": 4, "bucket_by": "json.token"}, "json.tokens"),
+    ({"batch_size": 4, "bucket_by": "len(txt"}, "not a condition"),
+    ({"batch_size": 4, "bucket_by": len}, "bucket_by is a text"),
+    ({"batch_pixels": 100}, "no column holds images"),
+    ({"batch_pixels": 100, "image_size": 32}, "images of one size need no bound"),
+])  # fmt: skip
+def test_what_is_no_way_to_make_batches_is_refused(texts: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        lading.loader(texts / "parquet", **options)
+
+
+def test_a_sample_without_a_size_is_named(tmp_path: Path, texts: Path) -> None:
+    with lading.writer(tmp_path / "a", format="webdataset") as writer:
+        for i in range(5):
+            writer.write({"__key__": f"{i}", "txt": f"{i}", "json": {"n": i} if i != 3 else {}})
+    with pytest.raises(UsageError, match=r"(?s)row 3 sample '3'.*no size.*json.n is not null"):
+        lading.loader(tmp_path / "a", batch_tokens=64, length="json.n")
+    some = lading.open(tmp_path / "a").where("json.n is not null")
+    assert sum(len(batch["txt"]) for batch in lading.loader(some, batch_tokens=64, length="json.n")) == 4
+
+    def broken(sample: dict[str, Any]) -> int:
+        return 1 // (sample["json"]["tokens"] - 1)
+
+    with pytest.raises(FunctionError, match=r"(?s)sample '00000'.*the function of length raised an error"):
+        lading.loader(texts / "parquet", batch_tokens=64, length=broken)
+    with pytest.raises(UsageError, match=r"(?s)row 1 .*a sample has no size.*found -1"):
+        lading.loader(texts / "parquet", batch_tokens=64, length=lambda sample: -int(sample["__key__"]))
