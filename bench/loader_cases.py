@@ -1,4 +1,4 @@
-"""Loaders: one shuffled epoch in batches of 64, as bytes or decoded, and the first batch of 5,000 shards.
+"""Loaders: one shuffled epoch in batches of 64 or by size, as bytes or decoded; the first batch of 5,000 shards.
 
 Peers run in PyTorch's `DataLoader`, without worker processes or with two; lading has threads of its own. Batches of
 peers are lists of samples, those of lading dicts of columns. Setting up is timed in the case of the first batch alone.
@@ -25,6 +25,8 @@ _BATCH = 64
 _SIZE = 224
 _MANY = 5_000
 _TINY = 4
+_GROUP = 50 * _BATCH
+_CHARACTERS = 16_384
 _COUNTED = {"images": "jpg", "texts": "txt", "photos": "jpg"}
 """The column of which values are counted; all columns are read."""
 
@@ -158,8 +160,37 @@ def _by_lading(corpus: str, form: str, **settings: Any) -> Way:
 
         pattern = "/*.tar" if form == "tar" else f"-{form}"
         dataset = lading.open(os.path.join(place.data, f"{corpus}{pattern}"))
-        loader = lading.loader(dataset, _BATCH, shuffle=True, seed=7, **(settings or {"decode": False}))
+        size = None if "batch_tokens" in settings else _BATCH
+        loader = lading.loader(dataset, size, shuffle=True, seed=7, **(settings or {"decode": False}))
         return lambda: _epoch_of_columns(loader, _COUNTED[corpus])
+
+    return way
+
+
+# Batches by size
+
+
+def _by_batch_sampler(corpus: str, workers: int) -> Way:
+    """Groups of neighbours in a random order, sorted by length and cut by the bound: as trainers write it."""
+
+    def way(place: Place) -> Callable[[], Done]:
+        from torch.utils.data import DataLoader
+
+        saved = _saved(os.path.join(place.data, f"{corpus}-arrow"))
+        lengths, batches = [*map(len, saved["txt"])], list[list[int]]()
+        order = random.Random(7).sample(range(len(lengths)), len(lengths))
+        for begin in range(0, len(order), _GROUP):
+            batch, longest = list[int](), 0
+            for i in sorted(order[begin : begin + _GROUP], key=lengths.__getitem__):
+                longest = max(longest, lengths[i])
+                if batch and longest * (len(batch) + 1) > _CHARACTERS:
+                    batches.append(batch)
+                    batch, longest = [], lengths[i]
+                batch.append(i)
+            batches.append(batch)
+        random.Random(7).shuffle(batches)
+        loader = DataLoader(saved, batch_sampler=batches, num_workers=workers, collate_fn=list)
+        return lambda: _epoch_of_samples(loader, _COUNTED[corpus])
 
     return way
 
@@ -335,6 +366,7 @@ def _peers(corpus: str, workers: int) -> dict[str, Way]:
     }
 
 
+_BY_SIZE: dict[str, Any] = {"batch_tokens": _CHARACTERS, "bucket_by": "len(txt)"}
 _OURS = {f"lading, {form}": form for form in ("arrow", "mds", "tar")}
 
 
@@ -348,6 +380,18 @@ CASES = (
     _bytes_case("loader images", "images", 0),
     _bytes_case("loader images with 2 workers", "images", 2),
     _bytes_case("loader texts", "texts", 0),
+    Case(
+        "loader texts by size",
+        "texts*/*",
+        peer="DataLoader, batch_sampler",
+        limit=_LIMIT,
+        ways={
+            "DataLoader, batch_sampler": _by_batch_sampler("texts", 0),
+            "DataLoader, batch_sampler, 2 workers": _by_batch_sampler("texts", 2),
+            **{way: _by_lading("texts", form, **_BY_SIZE) for way, form in _OURS.items()},
+            _LIMIT: _slices("texts"),
+        },
+    ),
     Case(
         "loader photos decoded with 2 workers",
         "photos*/*",

@@ -23,6 +23,7 @@ from lading._core.train.packing import (
 )
 from lading._core.train.plan import (
     Plan,
+    PlannedBucket,
     plan,
 )
 from lading._core.train.skipped import (
@@ -46,6 +47,7 @@ __all__ = [
     "Mixture",
     "Packer",
     "Plan",
+    "PlannedBucket",
     "Shuffle",
     "SkippedSample",
     "TorchBatches",

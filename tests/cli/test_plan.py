@@ -73,3 +73,15 @@ def test_options_that_would_be_ignored_are_misuse(source: str) -> None:
         (("--job", "--to", "mds", "--world-size", "1"), "found --world-size with --job"),
     ):
         assert said in " ".join(_run(source, *args, status=2).split())
+
+
+def test_batches_by_size(source: str) -> None:
+    options = {"batch_tokens": 64, "bucket_by": "len(txt)", "max_padding": 0.2, "batch_size": 20}
+    typed = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+    made = plan(source, **options)  # type: ignore[arg-type]
+    assert json.loads(_run(source, *typed, "--json")) == json.loads(json.dumps(made.to_dict()))
+    shown = " ".join(_run(source, *typed).split())
+    assert "sizes samples a batch batches 6 – 7 100 9 11" in shown  # 64 characters hold 9 texts of 7
+    length = json.loads(_run(source, "--batch-tokens", "99", "--length", "number", "--too-large", "skip", "--json"))
+    assert (length["samples"], length["left_out"]) == (100, 0)
+    assert "batch_tokens needs" in " ".join(_run(source, "--batch-tokens", "64", status=2).split())

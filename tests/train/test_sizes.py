@@ -294,3 +294,23 @@ def test_a_sample_without_a_size_is_named(tmp_path: Path, texts: Path) -> None:
         lading.loader(texts / "parquet", batch_tokens=64, length=broken)
     with pytest.raises(UsageError, match=r"(?s)row 1 .*a sample has no size.*found -1"):
         lading.loader(texts / "parquet", batch_tokens=64, length=lambda sample: -int(sample["__key__"]))
+
+
+def test_a_plan_says_the_batches_and_their_padding(texts: Path) -> None:
+    """As they are in the first epoch of the loader."""
+    options = {**_TEXTS, "too_large": "skip", "batch_tokens": 40}
+    made = lading.train.plan(texts / "parquet", **options, world_size=2)
+    batches = [[len(text) for text in batch["txt"]] for batch in lading.loader(texts / "parquet", **options)]
+    padded = sum(max(sizes) * len(sizes) for sizes in batches)
+    assert made.padding == pytest.approx(1 - sum(map(sum, batches)) / padded)
+    assert made.random_padding is not None
+    assert made.random_padding > made.padding
+    assert made.batches == -(-len(batches) // 2)
+    lengths = [_length(i) for i in range(_COUNT) if _length(i) <= 40]
+    assert (made.samples, made.left_out) == (len(lengths), _COUNT - len(lengths))
+    assert [each.smallest for each in made.buckets] == sorted(each.smallest for each in made.buckets)
+    for each in made.buckets:
+        [low], [high] = each.smallest, each.largest
+        assert each.samples == sum(low <= length <= high for length in lengths)
+        assert each.batch_samples == 40 // high
+        assert each.batches == each.samples // each.batch_samples

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -32,10 +32,24 @@ _STEPS = replace(CHOOSING, without=("shuffle", "seed"))
 _WRITING = replace(WRITING, only=("format", "options", "shard_size", "workers", "max_batch_bytes"), optional=True)
 
 
-_OF_TRAINING = {"world_size": "--world-size", "batch_size": "--batch-size", "shuffle": "--shuffle", "lanes": "--lanes",
+_OF_TRAINING = {"world_size": "--world-size", "batch_size": "--batch-size", "batch_tokens": "--batch-tokens",
+                "batch_pixels": "--batch-pixels", "bucket_by": "--bucket-by", "length": "--length",
+                "max_padding": "--max-padding", "too_large": "--too-large", "shuffle": "--shuffle", "lanes": "--lanes",
                 "seed": "--seed", "epoch_size": "--epoch-size", "weights": "--weights",
                 "ahead": "--ahead-bytes"}  # fmt: skip
 _OF_JOBS = {"rate": "--rate", "total_bytes": "--total-bytes"}
+
+
+_BY_SIZE: Final = "Batches by size"
+_SHOWN_BUCKETS: Final = 12
+
+
+class _TooLarge(StrEnum):
+    """What is done with samples above the bound of a batch."""
+
+    ERROR = "error"
+    SKIP = "skip"
+    ALONE = "alone"
 
 
 class _Shuffling(StrEnum):
@@ -52,7 +66,77 @@ def plan(  # noqa: PLR0913 - one argument an option
     *,
     sources: Sources,
     world_size: Annotated[int, typer.Option("--world-size", min=1, metavar="N", help="Ranks of the job.")] = 1,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, metavar="N", help="Samples a batch of a rank.")] = 1,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size",
+            min=1,
+            metavar="N",
+            help="Samples a batch of a rank; by default 1, or as many as a batch by size holds.",
+            show_default=False,
+        ),
+    ] = None,
+    batch_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-tokens",
+            min=1,
+            metavar="N",
+            help="Padded tokens of a batch, at most; needs --bucket-by or --length.",
+            show_default=False,
+            rich_help_panel=_BY_SIZE,
+        ),
+    ] = None,
+    batch_pixels: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-pixels",
+            min=1,
+            metavar="N",
+            help="Padded pixels of a batch of images, at most.",
+            show_default=False,
+            rich_help_panel=_BY_SIZE,
+        ),
+    ] = None,
+    bucket_by: Annotated[
+        str | None,
+        typer.Option(
+            "--bucket-by",
+            metavar="SIZE",
+            help="Size by which samples are put together, such as len(txt) or jpg.aspect_ratio.",
+            show_default=False,
+            rich_help_panel=_BY_SIZE,
+        ),
+    ] = None,
+    length: Annotated[
+        str | None,
+        typer.Option(
+            "--length",
+            metavar="SIZE",
+            help="Tokens of a sample, such as json.num_tokens.",
+            show_default=False,
+            rich_help_panel=_BY_SIZE,
+        ),
+    ] = None,
+    max_padding: Annotated[
+        float | None,
+        typer.Option(
+            "--max-padding",
+            metavar="SHARE",
+            help="Share of a batch that is padding, at most; by default 0.1, but for the last batches.",
+            show_default=False,
+            rich_help_panel=_BY_SIZE,
+        ),
+    ] = None,
+    too_large: Annotated[
+        _TooLarge,
+        typer.Option(
+            "--too-large",
+            metavar="WAY",
+            help="For samples above the bound: error, skip, or alone (a batch of its own).",
+            rich_help_panel=_BY_SIZE,
+        ),
+    ] = _TooLarge.ERROR,
     shuffle: Annotated[
         _Shuffling,
         typer.Option(
@@ -117,7 +201,8 @@ def plan(  # noqa: PLR0913 - one argument an option
     """Show what training will read, keep in memory and shuffle.
 
     Computed from the order of the loader and from the layout of the data. Reads
-    headers and footers, no payload. Says what to type where a choice is bad.
+    headers and footers, no payload; for batches by size what says the sizes of
+    samples. Says what to type where a choice is bad.
     With --job: the tasks, shards, requests and hours of a conversion.
 
     Example: lading plan docs --world-size 64 --batch-size 32
@@ -141,8 +226,9 @@ def plan(  # noqa: PLR0913 - one argument an option
                                      advice="Add --shuffle block, or leave --lanes out.")  # fmt: skip
                 kind = replace(found, lanes=lanes)
             made = planning.plan(
-                dataset, batch_size, world_size=world_size, shuffle=kind, seed=seed, epoch_size=epoch_size,
-                weights=weights, ahead_bytes=ahead,
+                dataset, batch_size, batch_tokens=batch_tokens, batch_pixels=batch_pixels, bucket_by=bucket_by,
+                length=length, max_padding=max_padding, too_large=too_large.value, world_size=world_size, shuffle=kind,
+                seed=seed, epoch_size=epoch_size, weights=weights, ahead_bytes=ahead,
             )  # fmt: skip
         out.show(made.to_dict(), _text(made))
 
@@ -226,6 +312,46 @@ def _text(made: Plan) -> Iterator[RenderableType]:
         ("at once", f"{format_bytes(made.chunk_bytes)}, from {count(made.shards_at_once, 'shard')}"),
         ("memory", f"{format_bytes(made.memory_bytes)} read ahead, before it is decoded"),
         ("shards", f"{made.shards_a_batch:.1f} in a batch (random order: {made.random_shards_a_batch:.1f})"),
+        *_by_size(made),
         *(("advice", text) for text in made.advice),
     ]
     yield facts((name, Text(value)) for name, value in rows)
+    if made.buckets:
+        yield ""
+        yield _buckets(made)
+
+
+def _by_size(made: Plan) -> Iterator[tuple[str, str]]:
+    """Rows about batches by size."""
+    if made.padding is not None and made.random_padding is not None:
+        yield "padding", f"{100 * made.padding:.1f} % (batches of neighbours: {100 * made.random_padding:.1f} %)"
+    if made.left_out:
+        yield "left out", f"{count(made.left_out, 'sample')} larger than a batch"
+
+
+def _buckets(made: Plan) -> RenderableType:
+    """The buckets; of many, some neighbours in one row."""
+    from rich.table import Table
+
+    found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("sizes", "samples", "a batch", "batches"):
+        found.add_column(name, justify="left" if name == "sizes" else "right")
+    size = -(-len(made.buckets) // _SHOWN_BUCKETS)
+    for begin in range(0, len(made.buckets), size):
+        mine = made.buckets[begin : begin + size]
+        most = [each.batch_samples for each in mine]
+        found.add_row(
+            _range(_sides(min(each.smallest for each in mine)), _sides(max(each.largest for each in mine))),
+            f"{sum(each.samples for each in mine):,}",
+            _range(f"{max(most):,}", f"{min(most):,}"),
+            f"{sum(each.batches for each in mine):,}",
+        )
+    return found
+
+
+def _sides(sides: Sequence[float]) -> str:
+    return " × ".join(f"{side:,.4g}" if side % 1 else f"{side:,.0f}" for side in sides)
+
+
+def _range(low: str, high: str) -> str:
+    return low if low == high else f"{low} – {high}"

@@ -170,12 +170,7 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
         UsageError: an argument is wrong, or a batch of the loader lacks the column.
         DataError: a document must stay whole, and is longer than a sequence; or a text has the token of images.
     """
-    if not isinstance(loader, Loader):
-        raise UsageError("pack takes a loader of lading's", expected="lading.loader(…)", found=type(loader).__name__)
-    if loader.by_size:
-        raise UsageError("packed sequences have one length, and need no batches by size",
-                         found="a loader of batches by size",
-                         advice="Leave batch_tokens, batch_pixels and bucket_by out of the loader.")  # fmt: skip
+    _refuse_other_loader(loader)
     if method not in ("split", "best-fit"):
         raise UsageError("no such way to pack", expected="split or best-fit", found=repr(method))
     placed = _WINDOW if window is None else window
@@ -227,6 +222,15 @@ def _refuse_wrong_too_long(too_long: TooLong, *, whole: bool) -> None:
     if too_long != "error" and not whole:
         raise UsageError("documents do not stay whole: long ones take several sequences", expected="keep=[…]",
                          found=f"too_long={too_long!r}", advice="Leave too_long out.")  # fmt: skip
+
+
+def _refuse_other_loader(loader: object) -> None:
+    if not isinstance(loader, Loader):
+        raise UsageError("pack takes a loader of lading's", expected="lading.loader(…)", found=type(loader).__name__)
+    if loader.by_size:
+        raise UsageError("packed sequences have one length, and need no batches by size",
+                         found="a loader of batches by size",
+                         advice="Leave batch_tokens, batch_pixels and bucket_by out of the loader.")  # fmt: skip
 
 
 class Packer:

@@ -20,18 +20,21 @@ from lading._core.dataset.opened import opened
 from lading._core.dataset.query import Queryable
 from lading._core.json_forms import InJson, ShuffleJson
 from lading._core.result_text import ResultText
+from lading._core.train.buckets import LEFT_OUT, Buckets, SizedOrder
 from lading._core.train.columns import ColumnMaker, Recipe
 from lading._core.train.feed import USUAL_BYTES, DatasetFeed, EpochOrder
+from lading._core.train.images import ImageSize
 from lading._core.train.mixture import Mixture
 from lading._core.train.order import Shuffle
 from lading._core.train.reading import EpochReader, Reading
-from lading._core.train.share import Last, Share
+from lading._core.train.share import Last, Share, SizedShare
+from lading._core.train.sizes import Length, Sizing, TooLarge
 from lading._core.train.weights import GivenWeights, weights_of
 from lading._core.units import format_bytes, parse_bytes
 from lading.errors import UsageError
 from lading.options import OpeningOptions
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "PlannedBucket", "plan"]
 
 _ALL_SAMPLES: Final = 1 << 20
 """Of a rank, up to which every chunk is looked at; beyond, some of them."""
@@ -45,6 +48,26 @@ _MOST_OF: Final = 0.9
 """Share of the rows of record batches for which the reader of Arrow files reads all of them."""
 _LEAST_KEPT: Final = 8
 """Of compressed shards, as a dataset keeps them open."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBucket:
+    """Samples of similar size.
+
+    Attributes:
+        smallest: the size of the smallest one: its length, or its width and height; of images with several sizes,
+            width and height after the resize.
+        largest: that of the largest one.
+        samples: number of the samples.
+        batch_samples: samples of a batch.
+        batches: full batches of them in an epoch; what is left makes the last batches, perhaps of several buckets.
+    """
+
+    smallest: tuple[float, ...]
+    largest: tuple[float, ...]
+    samples: int
+    batch_samples: int
+    batches: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +89,10 @@ class Plan(ResultText):
         shards_a_batch: number of different shards in a batch of a rank, on average.
         random_shards_a_batch: this number for an order in which everything is equally likely.
         advice: what to change, and what to type.
+        padding: share of the padded batches of the epoch that is padding; None where batches are not made by size.
+        random_padding: this share for batches of neighbours in the order, of as many samples on average.
+        left_out: number of samples that are larger than a batch, and in none.
+        buckets: samples of similar size, the smallest first, where batches are made by size.
     """
 
     samples: int
@@ -81,18 +108,30 @@ class Plan(ResultText):
     shards_a_batch: float
     random_shards_a_batch: float
     advice: tuple[str, ...]
+    padding: float | None = None
+    random_padding: float | None = None
+    left_out: int = 0
+    buckets: tuple[PlannedBucket, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON has it."""
         found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        return {**found, "shuffle": self.shuffle.as_dict(), "advice": list(self.advice)}
+        buckets = [{name: getattr(each, name) for name in each.__slots__} for each in self.buckets]
+        return {**found, "shuffle": self.shuffle.as_dict(), "advice": list(self.advice), "buckets": buckets}
 
 
 @public("lading.train.plan")
-def plan(  # noqa: PLR0913 - the arguments of the loader that decide about reads
+def plan(  # noqa: PLR0913 - the arguments of the loader that decide about batches and reads
     source: Queryable | Mixture,
-    batch_size: int = 1,
+    batch_size: int | None = None,
     *,
+    batch_tokens: int | None = None,
+    batch_pixels: int | None = None,
+    bucket_by: str | None = None,
+    length: Length | None = None,
+    max_padding: float | None = None,
+    too_large: TooLarge = "error",
+    image_size: ImageSize = None,
     world_size: int = 1,
     shuffle: bool | Literal["global", "block"] | Shuffle = True,
     seed: int = 0,
@@ -111,7 +150,15 @@ def plan(  # noqa: PLR0913 - the arguments of the loader that decide about reads
 
     Args:
         source: a dataset, or what `lading.open` opens. A mixture is refused: plan its datasets.
-        batch_size: samples a batch.
+        batch_size: samples a batch, by default 1.
+        batch_tokens: padded tokens of a batch, as `lading.loader` takes them. For batches by size, the sizes of all
+            samples are read once, and kept in the cache folder.
+        batch_pixels: padded pixels of a batch.
+        bucket_by: the size of a sample.
+        length: the tokens of a sample.
+        max_padding: share of a batch that is padding, at most.
+        too_large: what is done with samples above the bound.
+        image_size: several sizes, for batches by the shape of images; one size changes nothing.
         world_size: number of ranks.
         shuffle: as `lading.loader` takes it.
         seed: of the shuffle.
@@ -124,8 +171,8 @@ def plan(  # noqa: PLR0913 - the arguments of the loader that decide about reads
     Raises:
         UsageError: an argument is wrong, the dataset has no samples, or steps whose samples are not known by number.
     """
-    sizes = {"batch_size": batch_size, "world_size": world_size, "epoch_size": 1 if epoch_size is None else epoch_size}
-    for name, value in sizes.items():
+    sizing = Sizing(batch_size, batch_tokens, batch_pixels, bucket_by, length, max_padding, too_large, image_size)
+    for name, value in (("world_size", world_size), ("epoch_size", 1 if epoch_size is None else epoch_size)):
         if type(value) is not int or value < 1:
             raise UsageError(f"{name} must be a whole number of at least 1", found=repr(value))
     if isinstance(source, Mixture):
@@ -137,14 +184,51 @@ def plan(  # noqa: PLR0913 - the arguments of the loader that decide about reads
     feed = DatasetFeed.of(dataset, shuffle, seed, epoch_size, drawn)
     if not feed.layout.num_samples:
         raise UsageError("the dataset has no samples to plan for")
-    share = Share(feed.order(0).num_samples, batch_size, last, 0, world_size)
+    order: EpochOrder = feed.order(0)
+    share, sized = Share(order.num_samples, sizing.batch_size or 1, last, 0, world_size), dict[str, Any]()
+    if sizing.by_size:
+        sides, whole = sizing.sides(feed.parts), order
+        buckets = sizing.buckets(sides)
+        order = in_batches = SizedOrder(whole, buckets)
+        share = SizedShare.of(share, in_batches.batches)
+        sized = _sized(whole, in_batches, buckets, sides)
     reading = Reading(ahead_bytes=parse_bytes(ahead_bytes))
-    reader = EpochReader(feed, share, feed.order(0), ColumnMaker(Recipe()), reading, lambda *_: None, 0)
-    return _planned(feed, share, reader)
+    reader = EpochReader(feed, share, order, ColumnMaker(Recipe()), reading, lambda *_: None, 0)
+    return _planned(feed, share, reader, **sized)
 
 
-def _planned(feed: DatasetFeed, share: Share, reader: EpochReader) -> Plan:
-    layout, order = feed.layout, feed.order(0)
+def _sized(whole: EpochOrder, order: SizedOrder, buckets: Buckets, sides: NDArray[np.float64]) -> dict[str, Any]:
+    """Return what a plan says of batches by size."""
+    numbers = whole.at(np.arange(whole.num_samples))
+    at_random = numbers[buckets.of[numbers] != LEFT_OUT]
+    samples = np.bincount(buckets.of[at_random], minlength=len(buckets.most))
+    average = -(-len(at_random) // max(len(order.batches), 1)) or 1
+    paddings = {
+        "padding": _padding(sides[order.at(np.arange(order.num_samples))], order.batches.begins),
+        "random_padding": _padding(sides[at_random], np.arange(0, len(at_random), average)),
+    }
+    planned = (
+        PlannedBucket(tuple(low.tolist()), tuple(high.tolist()), int(count), int(most), int(count // most))
+        for low, high, count, most in zip(buckets.lows, buckets.highs, samples, buckets.most, strict=True)
+    )
+    return {
+        **({} if buckets.resolutions else paddings),
+        "left_out": len(numbers) - len(at_random),
+        "buckets": tuple(planned),
+    }
+
+
+def _padding(sides: NDArray[np.float64], begins: NDArray[np.int64]) -> float:
+    """Return the share of batches that is padding, of samples with some sides, in the order of the batches."""
+    if not len(begins):
+        return 0.0
+    highs = np.stack([np.maximum.reduceat(side, begins) for side in sides.T], 1).prod(axis=1)
+    padded = (highs * np.diff(begins, append=len(sides))).sum()
+    return float(1 - sides.prod(axis=1).sum() / padded) if padded else 0.0
+
+
+def _planned(feed: DatasetFeed, share: Share, reader: EpochReader, **sized: Any) -> Plan:
+    layout, order = feed.layout, reader.order
     kept = _Kept(layout)
     reads = [_read_of(steps, order, share, layout, kept) for steps in _chunks(reader, order, share)]
     looked, of_rank = sum(read.samples for read in reads), _rank_samples(share)
@@ -165,12 +249,11 @@ def _planned(feed: DatasetFeed, share: Share, reader: EpochReader) -> Plan:
         "memory_bytes": min(max(reader.reading.ahead_bytes, largest), of_rank * size) + max(most_read - largest, 0),
         **_shards_a_batch(order, share, layout),
     }
-    return Plan(**found, advice=tuple(_advice(found, feed, share, reader.reading)))
+    return Plan(**found, **sized, advice=tuple(_advice(found, feed, share, reader.reading)))
 
 
 def _rank_samples(share: Share) -> int:
-    used = share.num_batches() * share.step_samples if share.last == "drop" else share.num_samples
-    return -(-used // share.world_size)
+    return -(-share.after(0, share.num_batches()) // share.world_size)
 
 
 def _chunks(reader: EpochReader, order: EpochOrder, share: Share) -> Iterator[list[NDArray[np.int64]]]:
@@ -180,7 +263,7 @@ def _chunks(reader: EpochReader, order: EpochOrder, share: Share) -> Iterator[li
         return
     settled = _SETTLED[order.reads_rounds]
     for look in range(_LOOKS):
-        begin = share.num_samples * look // _LOOKS // share.step_samples * share.step_samples
+        begin = share.after(0, share.num_batches() * look // _LOOKS)
         steps: list[NDArray[np.int64]] = []
         for number, chunk in enumerate(reader.chunks(begin)):
             steps = chunk.steps
@@ -263,24 +346,29 @@ def _read_of(steps: Sequence[NDArray[np.int64]], order: EpochOrder, share: Share
 
 def _shards_a_batch(order: EpochOrder, share: Share, layout: Layout) -> dict[str, float]:
     """Return how many shards are in a batch on average, and how many if every order were equally likely."""
-    count, ends = share.num_samples, layout.shard_ends
-    step = min(share.step_samples, count)
-    begins = np.unique(np.linspace(0, count - step, 16).astype(np.int64)) // step * step
+    count, ends, steps = layout.num_samples, layout.shard_ends, share.num_batches()
     shards, sizes = [], []
-    for begin in np.unique(begins).tolist():
-        batch = order.at(np.arange(begin, min(begin + step, count), share.world_size))
+    for step in np.unique(np.linspace(0, max(steps - 2, 0), 16).astype(np.int64)).tolist() if steps else []:
+        [positions] = share.positions(share.after(0, step), 1)
+        batch = order.at(positions[positions < share.num_samples])
         shards.append(len(np.unique(np.searchsorted(ends, batch, "right"))))
         sizes.append(len(batch))
     of_shards = np.diff(ends, prepend=0) / count
-    expected = np.mean([np.sum(1 - (1 - of_shards) ** size) for size in sizes])
-    return {"shards_a_batch": float(np.mean(shards)), "random_shards_a_batch": float(expected)}
+    expected = np.mean([np.sum(1 - (1 - of_shards) ** size) for size in sizes or [0]])
+    return {"shards_a_batch": float(np.mean(shards or [0])), "random_shards_a_batch": float(expected)}
 
 
 def _advice(found: dict[str, Any], feed: DatasetFeed, share: Share, reading: Reading) -> Iterator[str]:
     """What to change, and what to type."""
     shuffle, times = feed.shuffle, found["read_bytes"] / max(found["rank_bytes"], 1)
     many = shuffle.kind == "block" and share.world_size > shuffle.lanes
-    if share.step_samples > share.num_samples:
+    if isinstance(share, SizedShare) and share.world_size > len(share.batches):
+        yield (
+            f"a step of all ranks takes {share.world_size:,} batches, and an epoch has {len(share.batches):,}: use "
+            "smaller batches, or fewer ranks"
+        )
+        return
+    if not isinstance(share, SizedShare) and share.step_samples > share.num_samples:
         fits = max(share.num_samples // share.world_size, 1)
         whole = "the dataset" if feed.epoch_size is None else "an epoch"
         yield (
