@@ -21,7 +21,7 @@ from lading._core.storage.stores import Stores
 from lading._core.storage.wrappers import CountingStore
 from lading._core.units import format_bytes
 from lading.errors import UsageError
-from lading.train import Metrics
+from lading.train import Metrics, plan
 
 _COUNT, _BYTES, _SHARDS, _BATCH = 60, 20_000, 4, 8
 _BATCHES = 8
@@ -173,6 +173,36 @@ def test_shards_are_downloaded_in_the_first_epoch(far: CountingStore, tmp_path: 
     assert min(first.cache_bytes, later.cache_bytes) >= _COUNT * _BYTES
 
 
+@pytest.mark.parametrize("name", ["webdataset", "parquet"])
+@pytest.mark.parametrize("shuffle", ["block", "global"])
+def test_a_plan_is_shown_beside_what_was_measured(far: CountingStore, name: str, shuffle: Any) -> None:
+    """Opening shards is measured alone: so an epoch is taken in which they are open."""
+    dataset = lading.open(f"far://{name}", stores=Stores({"far://": far}))
+    planned, loader = plan(dataset, _BATCH, shuffle=shuffle), lading.loader(dataset, _BATCH, shuffle=shuffle)
+    with pytest.raises(UsageError, match="no batch"):
+        planned.beside(loader.metrics)
+    for _ in range(1 + (name == "webdataset")):  # readers of Parquet keep the row groups
+        assert len([*loader]) == _BATCHES
+    found = loader.metrics
+    assert found.read_bytes == pytest.approx(planned.read_bytes, rel=0.1)
+    _, *rows = (re.split(r"\s{2,}", line.strip()) for line in planned.beside(found).splitlines())
+    assert rows == [
+        ["samples", "60 an epoch", "60"],
+        ["bytes of samples", format_bytes(planned.rank_bytes), format_bytes(found.payload_bytes)],
+        ["bytes read", format_bytes(planned.read_bytes), format_bytes(found.read_bytes)],
+        ["requests", f"{planned.requests:,}", f"{found.requests:,}"],
+    ]
+
+
+def test_a_plan_is_cut_to_the_part_of_an_epoch_that_was_measured(folder: Path) -> None:
+    loader = lading.loader(folder, 15)
+    assert len([*islice(loader, 2)]) == 2
+    shown = plan(folder, 15).beside(loader.metrics)
+    half = format_bytes(round(plan(folder, 15).rank_bytes / 2))
+    assert [line.split()[0] for line in shown.splitlines()[1:]] == ["samples", "bytes"], "local reads are not counted"
+    assert half in shown
+
+
 # Reports
 
 
@@ -240,7 +270,7 @@ def test_the_text_says_the_numbers(folder: Path) -> None:
     first, *lines = str(found).splitlines()
     assert first == "Metrics  epoch 0  batch 8 of 8"
     shown = {line[:25].strip(): line[26:] for line in lines}
-    assert [*shown] == ["samples", "payload", "waited", "reading", "decoding", "skipped", "advice"]
+    assert [*shown] == ["samples", "payload", "waited", "fetching", "decoding", "skipped", "advice"]
     assert ": 60 in" in shown["samples"]
     assert format_bytes(found.payload_bytes) in shown["payload"]
     assert shown["skipped"].startswith("3 samples")
@@ -254,11 +284,12 @@ def test_the_advice_names_what_the_loop_waits_for() -> None:
             threads=4, requests=None, read_bytes=None, cache_bytes=None, downloads=None,
         )  # fmt: skip
 
-    assert "keeps up" in metrics(0.2, 9, 39).advice
+    assert "keeps up: the loop takes" in metrics(0.2, 9, 20).advice
+    assert "keeps up, but its threads take cores" in metrics(0.2, 9, 39).advice
     assert "decoding is the limit" in metrics(5, 5, 36).advice
-    assert "reading is the limit" in metrics(5, 9, 4).advice
+    assert "fetching is the limit" in metrics(5, 9, 4).advice
     assert "first batch" in metrics(5, 1, 4, first=4).advice
-    assert "threads were idle" in metrics(5, 1, 4).advice
+    assert "while threads were idle" in metrics(5, 1, 4).advice
     assert (metrics(5, 9, 20).fetching, metrics(5, 9, 20).decoding, metrics(5, 9, 20).waited) == (0.9, 0.5, 0.5)
 
 

@@ -22,8 +22,10 @@ __all__ = ["Gauge", "LoopCounts", "Metrics", "Reports"]
 
 _KEEPS_UP: Final = 0.05
 """Share of the time that a loop waits although the loader keeps up: for the first batch, and for the threads."""
+_TAKES_CORES: Final = 0.8
+"""How busy threads that decode are where they may keep the loop from working."""
 _BUSY: Final = 0.5
-"""Share of the time from which on threads are taken to be what the loop waits for."""
+"""How busy threads are that the loop is taken to wait for."""
 
 
 @dataclass(slots=True)
@@ -160,14 +162,19 @@ class Metrics:
         if not self.batches:
             return "no batch yet"
         if self.waited <= _KEEPS_UP:
-            return "the loader keeps up: the loop itself takes the time"
+            lacks_cores = self.decoding >= _TAKES_CORES
+            return "the loader keeps up" + (
+                ", but its threads take cores that the loop may lack" if lacks_cores else ": the loop takes the time"
+            )
         if max(self.fetching, self.decoding) < _BUSY:
-            if 2 * self.first_batch_seconds > self.waited_seconds:
-                return "the loop waited for its first batch: threads or workers start, and shards are opened"
-            return "the loop waited, and threads were idle: other programs use the cores, or a function holds the GIL"
+            starts = 2 * self.first_batch_seconds > self.waited_seconds
+            return "the loop waited " + (
+                "for its first batch: threads or workers start, and shards are opened" if starts
+                else "while threads were idle: others use the cores, or the batches are very small"
+            )  # fmt: skip
         if self.decoding >= self.fetching:
-            return "decoding is the limit: take more cores, smaller images, a cheaper transform, or workers= for Python"
-        return 'reading is the limit: shuffle="block", cache_dir= for a remote store, or larger ahead_bytes='
+            return "decoding is the limit: take more cores, smaller images or a cheaper transform"
+        return 'fetching is the limit: take shuffle="block", cache_dir= for a remote store, or larger ahead_bytes='
 
     @property
     def _place(self) -> str:
@@ -192,20 +199,17 @@ class Metrics:
         yield "payload", f"{format_bytes(int(self.bytes_per_s))}/s: {size}"
         first = f"{_seconds(self.first_batch_seconds)} of it for the first batch"
         yield "waited", f"{_percent(self.waited)}: {_seconds(self.waited_seconds)}, {first}"
-        yield (
-            "reading",
-            f"{self.fetch_seconds:.1f} s in {count(self.readers, 'thread')}, busy {_percent(self.fetching)}",
-        )
-        decode = f"{self.decode_seconds:.1f} s in {count(self.threads, 'thread')}"
-        yield "decoding", f"{decode}, busy {_percent(self.decoding)}"
+        for name, seconds, threads, busy in (
+            ("fetching", self.fetch_seconds, self.readers, self.fetching),
+            ("decoding", self.decode_seconds, self.threads, self.decoding),
+        ):
+            yield name, f"{_seconds(seconds)} in {count(threads, 'thread')}, busy {_percent(busy)}"
         if self.read_bytes is not None and self.requests is not None:
             times = f", {self.read_bytes / self.payload_bytes:.2f} × the payload" if self.payload_bytes else ""
             yield "from the store", f"{format_bytes(self.read_bytes)} in {count(self.requests, 'request')}{times}"
         if self.cache_bytes or self.downloads:
-            yield (
-                "from the cache",
-                f"{format_bytes(self.cache_bytes or 0)}; {count(self.downloads or 0, 'shard')} copied",
-            )
+            copied = count(self.downloads or 0, "shard")
+            yield "from the cache", f"{format_bytes(self.cache_bytes or 0)}; {copied} copied"
         if self.skipped:
             yield "skipped", f"{count(self.skipped, 'sample')}: loader.skipped lists them"
         yield "advice", self.advice

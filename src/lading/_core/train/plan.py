@@ -24,6 +24,7 @@ from lading._core.train.buckets import LEFT_OUT, Buckets, SizedOrder
 from lading._core.train.columns import ColumnMaker, Recipe
 from lading._core.train.feed import USUAL_BYTES, DatasetFeed, EpochOrder
 from lading._core.train.images import ImageSize
+from lading._core.train.metrics import Metrics
 from lading._core.train.mixture import Mixture
 from lading._core.train.order import Shuffle
 from lading._core.train.reading import EpochReader, Reading
@@ -118,6 +119,31 @@ class Plan(ResultText):
         found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         buckets = [{name: getattr(each, name) for name in each.__slots__} for each in self.buckets]
         return {**found, "shuffle": self.shuffle.as_dict(), "advice": list(self.advice), "buckets": buckets}
+
+    def beside(self, metrics: Metrics) -> str:
+        """Return a table of the plan beside what a loop did, for the samples that the loop was given.
+
+        The plan counts bytes of files. The loop counts those of the columns that it reads, and all that it asked a
+        remote store for, with what opening shards takes.
+
+        Example: `print(lading.train.plan(source, 64).beside(loader.metrics))`
+
+        Raises:
+            UsageError: the loop was given no sample.
+        """
+        if not metrics.samples:
+            raise UsageError("the loop was given no batch yet", advice="Loop over the loader before.")
+        part = metrics.samples / self.rank_samples
+        rows = [
+            ("", "plan", "measured"),
+            ("samples", f"{self.rank_samples:,} an epoch", f"{metrics.samples:,}"),
+            ("bytes of samples", format_bytes(round(part * self.rank_bytes)), format_bytes(metrics.payload_bytes)),
+        ]
+        if metrics.read_bytes is not None:
+            rows.append(("bytes read", format_bytes(round(part * self.read_bytes)), format_bytes(metrics.read_bytes)))
+        if metrics.requests is not None and self.requests is not None:
+            rows.append(("requests", f"{round(part * self.requests):,}", f"{metrics.requests:,}"))
+        return "\n".join(f"{name:<18}{planned:>18}{measured:>18}" for name, planned, measured in rows)
 
 
 @public("lading.train.plan")
