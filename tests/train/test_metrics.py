@@ -21,7 +21,8 @@ from lading._core.storage.stores import Stores
 from lading._core.storage.wrappers import CountingStore
 from lading._core.units import format_bytes
 from lading.errors import UsageError
-from lading.train import Metrics, plan
+from lading.train import Loader, Metrics, plan
+from object_server import options
 
 _COUNT, _BYTES, _SHARDS, _BATCH = 60, 20_000, 4, 8
 _BATCHES = 8
@@ -173,6 +174,29 @@ def test_shards_are_downloaded_in_the_first_epoch(far: CountingStore, tmp_path: 
     assert min(first.cache_bytes, later.cache_bytes) >= _COUNT * _BYTES
 
 
+@pytest.mark.soak
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="worker processes need Linux here")
+def test_workers_send_what_they_read(folder: Path, server: str, tmp_path: Path) -> None:
+    """The shards are downloaded once by the workers together, and read once without a cache."""
+    at: dict[str, Any] = {"storage_options": options(server)}
+    written = lading.open(folder).write("s3://bucket/tars", format="webdataset", shard_size="350KB", **at)
+    far: dict[str, Any] = {**at, "shuffle": "global"}
+    kept = lading.loader("s3://bucket/tars", _BATCH, workers=2, cache_dir=str(tmp_path / "cache"), **far)
+    alone, both = (lading.loader("s3://bucket/tars", _BATCH, workers=workers, **far) for workers in (0, 2))
+    first, later, one, two = (_measured(loader) for loader in (kept, kept, alone, both))
+    for found in (first, later, two):
+        assert found.readers == 2
+        assert (found.samples, found.payload_bytes) == (one.samples, one.payload_bytes)
+    assert first.downloads == written.shards > 1
+    assert (later.requests, later.read_bytes, later.downloads) == (0, 0, 0)
+    assert min(later.cache_bytes, one.read_bytes, two.read_bytes) >= _COUNT * _BYTES
+
+
+def _measured(loader: Loader) -> Metrics:
+    assert len([*loader]) == _BATCHES
+    return loader.metrics
+
+
 @pytest.mark.parametrize("name", ["webdataset", "parquet"])
 @pytest.mark.parametrize("shuffle", ["block", "global"])
 def test_a_plan_is_shown_beside_what_was_measured(far: CountingStore, name: str, shuffle: Any) -> None:
@@ -296,18 +320,16 @@ def test_the_advice_names_what_the_loop_waits_for() -> None:
 # Refusals
 
 
-@pytest.mark.parametrize(
-    "options", [{"log_every": 0}, {"log_every": 1.5}, {"log_every": True}, {"on_metrics": "wandb"}]
-)
-def test_wrong_arguments_are_refused(folder: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=next(iter(options))):
-        lading.loader(folder, **options)
+@pytest.mark.parametrize("given", [{"log_every": 0}, {"log_every": 1.5}, {"log_every": True}, {"on_metrics": "wandb"}])
+def test_wrong_arguments_are_refused(folder: Path, given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(given))):
+        lading.loader(folder, **given)
 
 
-@pytest.mark.parametrize("options", [{"log_every": 5}, {"on_metrics": print}])
-def test_loops_over_something_else_report_nothing(folder: Path, options: dict[str, Any]) -> None:
-    loader = lading.loader(folder, **options)
-    with pytest.raises(UsageError, match=f"{next(iter(options))}= with to_torch"):
+@pytest.mark.parametrize("given", [{"log_every": 5}, {"on_metrics": print}])
+def test_loops_over_something_else_report_nothing(folder: Path, given: dict[str, Any]) -> None:
+    loader = lading.loader(folder, **given)
+    with pytest.raises(UsageError, match=f"{next(iter(given))}= with to_torch"):
         loader.to_torch()
     with pytest.raises(UsageError, match=r"with lading\.pack"):
         lading.pack(loader, 8, column="bin", tokenizer=list)
