@@ -326,6 +326,16 @@ def test_wrong_arguments_are_refused(folder: Path, given: dict[str, Any]) -> Non
         lading.loader(folder, **given)
 
 
+def test_a_function_that_would_never_be_called_is_refused(folder: Path) -> None:
+    endless = lading.mix({"one": (folder, 1)}, stop="never")
+    with pytest.raises(UsageError, match=r"on_metrics would never be called.*log_every=100"):
+        lading.loader(endless, 8, on_metrics=print)
+    told: list[Metrics] = []
+    loader = lading.loader(endless, 8, on_metrics=told.append, log_every=4)
+    assert len([*islice(loader, 9)]) == 9
+    assert [each.batch for each in told] == [4, 8]
+
+
 @pytest.mark.parametrize("given", [{"log_every": 5}, {"on_metrics": print}])
 def test_loops_over_something_else_report_nothing(folder: Path, given: dict[str, Any]) -> None:
     loader = lading.loader(folder, **given)

@@ -347,6 +347,8 @@ class Loader:
         if any(row_layout(each.view).has_items for each in self.datasets):
             _refuse_of_samples_alone(self._maker, feed.parts)
         _refuse_no_batch(self.share_of(0))
+        if self._share.num_samples == ENDLESS:
+            reports.refuse_without_end()
         self.epoch, self._position, self._resumed = 0, 0, False
         self._loop: Generator[Any] | None = None
         self._processes = Processes(reading.workers) if reading.workers else None

@@ -309,6 +309,12 @@ class Reports:
             raise UsageError("metrics are those of a loop over the loader itself", found=f"{given[0]} with {what}",
                              advice=f"Leave {' and '.join(given)} out.")  # fmt: skip
 
+    def refuse_without_end(self) -> None:
+        """Raise UsageError for a function that would never be called, because the epoch does not end."""
+        if self.function is not None and self.every is None:
+            raise UsageError("the mixture never stops, so on_metrics would never be called",
+                             found="on_metrics= without log_every=", advice="Add log_every=100.")  # fmt: skip
+
     def tell(self, gauge: Gauge, *, ended: bool, prints: bool) -> None:
         """Report the last batches, if it is time: every so many batches of the epoch, and at its end."""
         if not gauge.batches or not (ended or (self.every and gauge.batch % self.every == 0)):
