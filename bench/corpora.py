@@ -3,6 +3,7 @@
     images/*.tar         20,000 samples: a picture of about 100 KB that does not compress, and a small JSON
     texts/*.tar          500,000 samples: a text of about 300 bytes and a class number
     photos/*.tar         2,000 real JPEGs of 640 × 480 pixels, about 65 KB each
+    cameras/*.tar        160 real JPEGs of 4,000 × 3,000 pixels, about 2 MB each
     documents/*.tar      4,000 interleaved documents of about 250 KB: five texts and four pictures in turn
     documents/*.parquet  the same, made of the tars by NeMo Curator
     references/*.parquet the same without bytes: source_ref texts that lead into the tars
@@ -32,9 +33,9 @@ from typing import Any
 
 import numpy as np
 
-_SHARDS = {"images": 20, "texts": 20, "documents": 40, "photos": 20}
+_SHARDS = {"images": 20, "texts": 20, "documents": 40, "photos": 20, "cameras": 20}
 _MDS = {"images": {"jpg": "bytes", "json": "bytes"}, "texts": {"cls": "int", "txt": "str"}, "photos": {"jpg": "bytes"}}
-_PER_SHARD = {"images": 1000, "texts": 25_000, "documents": 100, "photos": 100}
+_PER_SHARD = {"images": 1000, "texts": 25_000, "documents": 100, "photos": 100, "cameras": 8}
 
 
 def main() -> None:
@@ -43,7 +44,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="the large corpora")
     args = parser.parse_args()
     facts = {}
-    makers = {"images": _image, "texts": _text, "documents": _document, "photos": _photo}
+    makers = {"images": _image, "texts": _text, "documents": _document, "photos": _photo, "cameras": _camera}
     for seed, (name, make) in enumerate(makers.items()):
         shards = _SHARDS[name] if args.full else _SHARDS[name] // 10
         facts[name] = _corpus(os.path.join(args.data, name), seed, shards, _PER_SHARD[name], make)
@@ -136,14 +137,22 @@ def _picture(random, mean_bytes: int) -> bytes:
 
 
 def _photo(random, _: str, i: int) -> Iterator[tuple[str, bytes]]:
+    yield f"{i:08d}.jpg", _jpeg(random, 640, 480)
+
+
+def _camera(random, _: str, i: int) -> Iterator[tuple[str, bytes]]:
+    yield f"{i:08d}.jpg", _jpeg(random, 4000, 3000)
+
+
+def _jpeg(random, width: int, height: int) -> bytes:
     """Soft shapes and some grain, as a JPEG."""
     from PIL import Image
 
-    shapes = Image.fromarray(random.integers(0, 256, (12, 16, 3), np.uint8)).resize((640, 480), resample=3)
-    grain = random.integers(-12, 13, (480, 640, 3), np.int16)
+    shapes = Image.fromarray(random.integers(0, 256, (12, 16, 3), np.uint8)).resize((width, height), resample=3)
+    grain = random.integers(-12, 13, (height, width, 3), np.int16)
     out = io.BytesIO()
     Image.fromarray(np.clip(np.asarray(shapes) + grain, 0, 255).astype(np.uint8)).save(out, "JPEG", quality=85)
-    yield f"{i:08d}.jpg", out.getvalue()
+    return out.getvalue()
 
 
 def _words(random, size: int) -> str:

@@ -11,6 +11,7 @@ import json
 import os
 import random
 import shutil
+import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import pairwise
@@ -27,7 +28,7 @@ _MANY = 5_000
 _TINY = 4
 _GROUP = 50 * _BATCH
 _CHARACTERS = 16_384
-_COUNTED = {"images": "jpg", "texts": "txt", "photos": "jpg"}
+_COUNTED = {"images": "jpg", "texts": "txt", "photos": "jpg", "cameras": "jpg"}
 """The column of which values are counted; all columns are read."""
 
 
@@ -238,6 +239,58 @@ def _slices(corpus: str) -> Way:
     return way
 
 
+def _cut_by_pillow(data: bytes) -> np.ndarray:
+    """A picture decoded as it is, and the middle of it resized."""
+    from PIL import Image, ImageOps
+
+    return np.array(ImageOps.fit(Image.open(io.BytesIO(data)), (_SIZE, _SIZE), Image.Resampling.BILINEAR))
+
+
+def _cut_at_random_by_pillow(data: bytes) -> np.ndarray:
+    """A picture decoded as it is, and 8 % to all of its area resized, as by torchvision's `RandomResizedCrop`."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(data))
+    side = [random.uniform(0.08, 1) ** 0.5 * each for each in image.size]
+    left, upper = (random.uniform(0, whole - part) for whole, part in zip(image.size, side, strict=True))
+    return np.array(image.resize((_SIZE, _SIZE), 2, (left, upper, left + side[0], upper + side[1])))
+
+
+def _smallest(data: bytes) -> np.ndarray:
+    """A picture decoded at the smallest size that the decoder knows, an eighth, and no more."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(data))
+    image.draft("RGB", (1, 1))
+    return np.zeros(_SIZE * _SIZE * len(image.convert("RGB").getbands()), np.uint8)
+
+
+def _by_threads(function: Callable[[bytes], np.ndarray]) -> Way:
+    """Pillow alone, in two threads, on members of tars in memory."""
+
+    def way(place: Place) -> Callable[[], Done]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        values = []
+        for path in place.files("cameras/*.tar"):
+            with tarfile.open(path, "r:") as tar:
+                values += [tar.extractfile(member).read() for member in tar]
+
+        def work() -> Done:
+            with ThreadPoolExecutor(2) as pool:
+                return Done(len(values), sum(image.size for image in pool.map(function, values)))
+
+        return work
+
+    return way
+
+
+def _cut_at_random(place: Place) -> Callable[[], Done]:
+    from lading.train import images
+
+    return _by_lading("cameras", "tar", decode={"jpg": images(_SIZE, random_crop=(0.08, 1))})(place)
+
+
 def _pillow_loop(place: Place) -> Callable[[], Done]:
     """Pillow alone, in two threads, on bytes in memory."""
     from concurrent.futures import ThreadPoolExecutor
@@ -404,6 +457,19 @@ CASES = (
             "lading, arrow": _by_lading("photos", "arrow", decode={"jpg": "numpy"}, image_size=_SIZE),
             "lading, tar": _by_lading("photos", "tar", decode={"jpg": "numpy"}, image_size=_SIZE),
             "Pillow, 2 threads": _pillow_loop,
+        },
+    ),
+    Case(
+        "loader 12-megapixel photos cropped",
+        "cameras/*",
+        peer="Pillow, 2 threads",
+        limit="decoder at an eighth, 2 threads",
+        ways={
+            "Pillow, 2 threads": _by_threads(_cut_by_pillow),
+            "Pillow at random, 2 threads": _by_threads(_cut_at_random_by_pillow),
+            "lading, tar": _by_lading("cameras", "tar", image_size=_SIZE, fit="crop"),
+            "lading at random, tar": _cut_at_random,
+            "decoder at an eighth, 2 threads": _by_threads(_smallest),
         },
     ),
     Case(
