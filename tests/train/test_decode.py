@@ -14,6 +14,7 @@ from PIL import Image as Pillow
 from lading._core.train.decode import as_tensors, decoder_of
 from lading._core.train.images import Pictures, as_pixels
 from lading._core.train.sounds import as_sound
+from lading._core.train.sounds import sound as sound_at
 from lading._core.train.videos import frames
 from lading.errors import DataError, FunctionError, MissingExtra
 from lading.features import Image
@@ -29,10 +30,18 @@ def _image_file(kind: str) -> bytes:
     return data.getvalue()
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP", "PPM", "WAV", "FLAC", "OGG", "mp4"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP", "PPM", "WAV", "FLAC", "OGG", "mp4",
+                                  "OGG window", "mp4 window"])  # fmt: skip
 def test_damaged_files_give_values_or_our_errors(kind: str) -> None:
     if kind == "mp4":
         data, function = video_file(12), frames(count=3)
+    elif kind == "mp4 window":
+        data, function = video_file(12), frames(fps=5, seconds=0.6, at="middle")
+    elif kind == "OGG window":
+        data, function = (
+            sound_file(_RNG.uniform(-1, 1, (2000, 2)), kind="OGG"),
+            sound_at(8_000, seconds=0.05, at="middle"),
+        )
     elif kind in ("WAV", "FLAC", "OGG"):
         data = sound_file(_RNG.uniform(-1, 1, (2000, 2)), kind=kind)
         function = partial(as_sound, torch=False)

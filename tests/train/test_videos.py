@@ -152,6 +152,13 @@ def test_random_windows_repeat_by_their_generator() -> None:
         function(data)
 
 
+def test_a_video_that_claims_to_last_for_years_takes_no_memory() -> None:
+    data = video_file(3, "matroska", "libx264", times=[0, 40, 1_000_000_000])
+    assert len(frames(fps=10, stop=1)(data)) == 10
+    with pytest.raises(DataError, match=r"repeated more than 100 times.*3 frames in 1,000,000 seconds"):
+        frames(fps=10)(data)
+
+
 def test_a_video_that_is_shorter_is_an_error_or_repeats_its_last_frame() -> None:
     data = video_file(10)
     whole = frames(every=1)(data)

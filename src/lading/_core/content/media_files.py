@@ -172,9 +172,10 @@ def _sound_by_pyav(data: bytes) -> tuple[NDArray[np.float32], int]:
     try:
         opened: Any = av.open(io.BytesIO(data))
         with opened as file:
-            if not file.streams.audio:
+            known = [stream for stream in file.streams.audio if stream.codec_context is not None]
+            if not known:
                 raise DataError("there is no sound in this file")
-            stream = file.streams.audio[0]
+            stream = known[0]
             rate, channels = stream.rate, stream.channels
             resampler = av.AudioResampler(format="flt", layout=stream.layout.name, rate=rate)
             blocks = [

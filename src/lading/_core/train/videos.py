@@ -22,7 +22,8 @@ from lading.errors import DataError, LadingError, UsageError, missing_extra
 __all__ = ["frames"]
 
 _MOST_FPS = 1000
-_MOST_FRAMES = 1_000_000
+_MOST_REPEATS = 100
+"""Of a frame in a whole video: damaged times may say that it lasts for years."""
 _SAME_S = 1e-6
 """Seconds by which times differ that are the same."""
 
@@ -172,9 +173,10 @@ class _Frames:
         first = int(np.searchsorted(times, start + _SAME_S, "right")) - 1
         if self.fps is not None:
             count = max(math.ceil(((stop or end) - start) * self.fps - _SAME_S), 1)
-            if count > _MOST_FRAMES:
-                raise DataError(f"a window has at most {_MOST_FRAMES:,} frames", found=f"{count:,}",
-                                advice="Choose a window: stop=, or seconds=.")  # fmt: skip
+            if stop is None and count > _MOST_REPEATS * len(times):
+                raise DataError(f"each frame would be repeated more than {_MOST_REPEATS} times",
+                                found=f"{len(times):,} frames in {end:,.0f} seconds, fps={self.fps}",
+                                advice="Give count= instead of fps=, or a window.")  # fmt: skip
             moments = start + np.arange(count) / self.fps
             return [*map(int, np.searchsorted(times, moments + _SAME_S, "right") - 1)]
         behind = len(times) if stop is None else int(np.searchsorted(times, stop - _SAME_S, "left"))
