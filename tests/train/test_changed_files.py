@@ -76,3 +76,36 @@ def test_a_file_that_changes_is_an_error_of_its_next_sample(name: str, how: str,
     assert seen == [[f"{i:03}", True] for i in range(8)]
     assert (message, file, row) == ("the file changed while it was open", str(path), 8)
     assert found == "4096 bytes" if how == "cut" else found.startswith("20")
+
+
+_WHILE_DECODING = """
+import os, sys, time
+import lading
+
+def decode(value):
+    if value[0] == 5:
+        os.truncate(sys.argv[2], 4096)
+        time.sleep(0.05)
+    return len(value)
+
+try:
+    for batch in lading.loader(sys.argv[1], 8, threads=1, decode={"bin": decode}):
+        print(batch["bin"].tolist())
+except lading.errors.CorruptShard as error:
+    print(error.message, error.found)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["webdataset", "mds", "arrow"])
+def test_a_file_that_is_cut_while_its_samples_are_decoded_is_an_error(name: str, tmp_path: Path) -> None:
+    """Values are copied when they are decoded: to touch what the file has lost would end the process."""
+    with lading.writer(tmp_path / "in", format=name) as writer:
+        for i in range(_SAMPLES):
+            writer.write({"__key__": f"{i:03}", "bin": bytes([i]) * _BYTES})
+    [path] = [path for path in (tmp_path / "in").iterdir() if path.suffix in (".tar", ".mds", ".arrow")]
+    done = subprocess.run(
+        [sys.executable, "-c", _WHILE_DECODING, str(tmp_path / "in"), str(path)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "the file changed while it was open 4096 bytes\n"), done

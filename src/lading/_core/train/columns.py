@@ -79,11 +79,13 @@ class _Making:
         spread: shares the work out to threads.
         size: of images, unless their column has one; None for that of each image.
         rng_of: makes the generator of the sample at a place.
+        check: raises CorruptShard if the values are no longer there; called before each is copied.
     """
 
     spread: Spread
     size: Size | None
     rng_of: Callable[[int], np.random.Generator]
+    check: Callable[[], None]
 
 
 RngOf: TypeAlias = Callable[[int, str], np.random.Generator]
@@ -92,6 +94,10 @@ RngOf: TypeAlias = Callable[[int, str], np.random.Generator]
 
 def _any_rng(place: int, _: str) -> np.random.Generator:
     return np.random.default_rng(place)
+
+
+def _no_check() -> None:
+    """Values are in memory of their own."""
 
 
 def one_by_one(call: Callable[[int], None], count: int) -> None:
@@ -177,6 +183,7 @@ class ColumnMaker:
         rng_of: RngOf = _any_rng,
         spread: Spread = one_by_one,
         size: Size | None = None,
+        check: Callable[[], None] = _no_check,
     ) -> tuple[Columns, Failed]:
         """The columns of some samples, decoded and transformed, and the errors of those that could not be.
 
@@ -187,16 +194,19 @@ class ColumnMaker:
             rng_of: makes generators, for a transform that takes one, and for columns that draw.
             spread: shares the work out to threads.
             size: of the images of this batch; by default that of the recipe.
+            check: raises CorruptShard if a file has changed that values are left in. Media are copied one by one, when
+                they are decoded.
 
         Raises:
             UsageError: the recipe has several sizes, and the batch has none of them.
+            CorruptShard: as `check`.
         """
         failed: Failed = {}
         recipe = self._recipe
         if self._known is not None and (recipe.decode or recipe.image_size or isinstance(recipe.missing, Mapping)):
             self._refuse_unknown(self._known())
             self._known = None
-        making = _Making(spread, self._size_of(size), lambda i: rng_of(i, "decode"))
+        making = _Making(spread, self._size_of(size), lambda i: rng_of(i, "decode"), check)
         samples = rows if as_samples is None else as_samples(rows)
         if self._recipe.transform is None:
             columns = self._columns(samples, failed, making)
@@ -208,7 +218,7 @@ class ColumnMaker:
         def make(group: int) -> None:
             errors: Failed = {}
             places = range(count)[group * at_once : (group + 1) * at_once]
-            some = _Making(one_by_one, making.size, lambda i: rng_of(places[i], "decode"))
+            some = _Making(one_by_one, making.size, lambda i: rng_of(places[i], "decode"), check)
             columns = self._columns(samples[places.start : places.stop], errors, some)
             made[places.start : places.stop] = self._transformed(columns, places, errors, rng_of)
             failed.update({places[i]: error for i, error in errors.items()})
@@ -597,12 +607,14 @@ def _pixels(
     size = pictures.size or ()
     made = np.zeros((len(column), 3, *size) if channels_first else (len(column), *size, 3), np.uint8)
     function, draws = decoder_of("", feature, "pil", pictures), pictures.draws
-    values = _python(column, failed)
+    get = _value_of(column)
 
     def decode_image(i: int) -> None:
+        making.check()
         try:
             rng = [making.rng_of(i)] if draws else []
-            image = None if values[i] is None else function(values[i], *rng)
+            value = get(i)
+            image = None if value is None else function(value, *rng)
         except LadingError as error:
             failed[i] = error
             return
@@ -610,7 +622,7 @@ def _pixels(
             pixels = np.asarray(image)
             made[i] = pixels.transpose(2, 0, 1) if channels_first else pixels
 
-    making.spread(decode_image, len(values))
+    making.spread(decode_image, len(column))
     return Lacking(made, ~present(column) if column.null_count else None)
 
 
@@ -659,18 +671,29 @@ def _each(
     draws: bool = False,
 ) -> list[Any]:
     """Values, by a function of each that is not null; None where it raises an error of lading's."""
-    values = _python(column, failed)
-    if function is not None:
+    if making is None or function is None:
+        values = _python(column, failed)
+        if function is not None:
+            for i, value in enumerate(values):
+                try:
+                    values[i] = None if value is None else function(value)
+                except LadingError as error:
+                    failed[i], values[i] = error, None
+        return values
+    made: list[Any] = [None] * len(column)
+    get = _value_of(column)
 
-        def call(i: int) -> None:
-            try:
-                rng = [making.rng_of(i)] if draws and making is not None else []
-                values[i] = None if values[i] is None else function(values[i], *rng)
-            except LadingError as error:
-                failed[i], values[i] = error, None
+    def make(i: int) -> None:
+        making.check()
+        try:
+            rng = [making.rng_of(i)] if draws else []
+            value = get(i)
+            made[i] = None if value is None else function(value, *rng)
+        except LadingError as error:
+            failed[i] = error
 
-        (one_by_one if making is None else making.spread)(call, len(values))
-    return values
+    making.spread(make, len(made))
+    return made
 
 
 def _python(column: pa.Array, failed: Failed) -> list[Any]:
@@ -678,14 +701,27 @@ def _python(column: pa.Array, failed: Failed) -> list[Any]:
         return uncut_values(column)
     except (ValueError, OverflowError, pa.ArrowException):
         pass
-    get, values = uncut_getter(column), list[Any]()
+    get, values = _value_of(column), list[Any]()
     for i in range(len(column)):
         try:
             values.append(get(i))
-        except (ValueError, OverflowError, pa.ArrowException) as error:
-            failed[i] = DataError("Python cannot hold this value", found=str(error)[:200])
+        except DataError as error:
+            failed[i] = error
             values.append(None)
     return values
+
+
+def _value_of(column: pa.Array) -> Callable[[int], Any]:
+    """A function from a row to its value as a Python value, which raises DataError if Python cannot hold the value."""
+    get = uncut_getter(column)
+
+    def value(i: int) -> Any:
+        try:
+            return get(i)
+        except (ValueError, OverflowError, pa.ArrowException) as error:
+            raise DataError("Python cannot hold this value", found=str(error)[:200]) from error
+
+    return value
 
 
 def _key_of(samples: pa.Table | Columns | Sequence[Mapping[str, Any]], i: int) -> str | None:

@@ -30,7 +30,7 @@ from lading._core.arrow.views import held_buffers, is_bytes, total_bytes
 from lading._core.dataset.opened import OpenDataset
 from lading._core.features.items import KEY
 from lading._core.features.row_layout import row_layout
-from lading._core.storage.local import maps_of
+from lading._core.storage.local import LocalMap, maps_of
 from lading._core.storage.threads import Threads, refuse_left
 from lading._core.storage.traffic import NOTHING, Read, Traffic
 from lading._core.train.collate import Columns, columns_of, put_sample, samples_of
@@ -62,6 +62,8 @@ _MOST_CHUNKS: Final = 8
 _FIRST_BATCHES: Final = 1
 _NAMED_FILES: Final = 3
 _WAIT_S: Final = 0.5
+_CHECK_S: Final = 0.005
+"""A file is looked at as often while the values in its map are decoded: to touch what it has lost ends the process."""
 _READ_S: Final = 300.0
 _THREADS_A_BATCH: Final = 8
 """Threads for which one more batch is made at once."""
@@ -119,6 +121,10 @@ class DatasetRows:
     table: pa.Table
     places: NDArray[np.int64]
     mapped: Sequence[int] = ()
+
+    def maps(self) -> list[LocalMap]:
+        """The maps of files that values are left in."""
+        return maps_of(buffer for i in self.mapped for buffer in held_buffers(self.table.column(i)))
 
     def padded(self, padding: NDArray[np.bool_]) -> pa.Table:
         """The rows with the column that says which are of samples that fill up the batch."""
@@ -418,14 +424,19 @@ class EpochReader:
         return [name for name in names if name in dataset.columns] or dataset.columns[:1]
 
     def _decoded(
-        self, rows: Sequence[DatasetRows], positions: NDArray[np.int64], spread: Spread = one_by_one
+        self,
+        rows: Sequence[DatasetRows],
+        positions: NDArray[np.int64],
+        spread: Spread = one_by_one,
+        check: Callable[[], None] = lambda: None,
     ) -> tuple[Columns, Failed]:
         """The columns of the batch at some positions, and the errors of samples, by place."""
         made = [
             (each, *self.maker.decoded(
                 each.table, len(each.places),
                 each.dataset.as_samples if row_layout(each.dataset.view).has_items else None,
-                partial(self._rng_of, positions[each.places]), spread, self.share.image_size(int(positions[0])),
+                partial(self._rng_of, positions[each.places]), spread,
+                self.share.image_size(int(positions[0])), check,
             )) for each in rows
         ]  # fmt: skip
         if len(made) == 1:
@@ -458,12 +469,14 @@ class EpochReader:
         self, rows: Sequence[DatasetRows], positions: NDArray[np.int64], spread: Spread
     ) -> tuple[Any, list[SkippedSample]]:
         """A batch, and the samples that were left out for it."""
-        self._refuse_changed(rows, positions)
+        maps = [mapped for each in rows for mapped in each.maps()]
+        check = _NowAndThen(partial(self._refuse_changed, maps, positions))
+        check()
         padding = positions >= self.share.num_samples
         if not self.maker.decodes:
             tables = [each.padded(padding) if self.share.pads else each.table for each in rows]
             return self._batch(tables[0] if len(tables) == 1 else pa.concat_tables(tables), positions), []
-        columns, failed = self._decoded(rows, positions, spread)
+        columns, failed = self._decoded(rows, positions, spread, check)
         for place, error in failed.items():
             self._replace(columns, (place, len(positions)), int(positions[place]), error)
         if self.share.pads:
@@ -474,15 +487,14 @@ class EpochReader:
         ]
         return self._batch(columns, positions), skipped
 
-    def _refuse_changed(self, rows: Sequence[DatasetRows], positions: NDArray[np.int64]) -> None:
+    def _refuse_changed(self, maps: Sequence[LocalMap], positions: NDArray[np.int64]) -> None:
         """Raise CorruptShard if somebody wrote to a file since its samples were read ahead.
 
-        Values are left in its map until now. To touch pages that a file has lost would end the process.
+        Values are left in its map until they are decoded. To touch pages that a file has lost would end the process.
         """
         try:
-            for each in rows:
-                for mapped in maps_of(buffer for i in each.mapped for buffer in held_buffers(each.table.column(i))):
-                    mapped.check()
+            for mapped in maps:
+                mapped.check()
         except CorruptShard as error:
             places = map(self._place, positions.tolist())
             raise error.at(row=next((row for file, row in places if file == error.file), None)) from None
@@ -583,6 +595,24 @@ def _stacks(name: str) -> list[str]:
         for thread, frame in found
         if frame is not None
     ]
+
+
+class _NowAndThen:
+    """Calls a check that takes as long as a system call for each of many files, at most every few milliseconds.
+
+    Args:
+        check: what is called. While it raises, each call calls it.
+    """
+
+    __slots__ = ("_check", "_next")
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check, self._next = check, 0.0
+
+    def __call__(self) -> None:
+        if (now := time.monotonic()) >= self._next:
+            self._check()
+            self._next = now + _CHECK_S
 
 
 class _Spread:
