@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import struct
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,7 @@ def test_wrong_values_of_frames_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_random_windows_of_a_loader(tmp_path: Path) -> None:
-    """They are those of the sample with any ranks, batches and stops; a video and its sound are cut at one time."""
+    """They are the same with any ranks and stops, differ where a sample comes again, and cut sound at the same time."""
     seconds = np.arange(3000, dtype=np.float32) / 3000
     video, ramp = video_file(30), sound_file(seconds, 1000, "WAV", "FLOAT")
     greys = frames(every=1)(video).mean(axis=(1, 2, 3))
@@ -214,8 +215,9 @@ def test_random_windows_of_a_loader(tmp_path: Path) -> None:
         for i in range(8):
             writer.write({"__key__": f"{i}", "mp4": video, "wav": ramp})
 
+    decode = {"mp4": frames(fps=10, seconds=1, at="random"), "wav": sound(1000, mono=True, seconds=1, at="random")}
+
     def drawn(batch_size: int, seen: int = 0, rank: int = 0, ranks: int = 1) -> dict[str, tuple[float, float]]:
-        decode = {"mp4": frames(fps=10, seconds=1, at="random"), "wav": sound(1000, mono=True, seconds=1, at="random")}
         loader = lading.loader(
             tmp_path / "clips", batch_size, shuffle=True, seed=3, decode=decode, rank=rank, world_size=ranks
         )
@@ -233,3 +235,9 @@ def test_random_windows_of_a_loader(tmp_path: Path) -> None:
     assert {**drawn(2, rank=0, ranks=2), **drawn(2, rank=1, ranks=2)} == expected
     rest = drawn(4, seen=4)
     assert (len(rest), rest.items() <= expected.items()) == (4, True)
+    long = [*lading.loader(tmp_path / "clips", 8, shuffle=True, seed=3, decode=decode, epoch_size=24)]
+    windows = [
+        (key, float(part[0])) for batch in long for key, part in zip(batch["__key__"], batch["wav"], strict=True)
+    ]
+    assert sorted(Counter(key for key, _ in windows).values()) == [3] * 8
+    assert len({*windows}) == 24
