@@ -79,6 +79,7 @@ def test_a_window_is_a_part_of_the_resampled_sound(kind: str, stored: int) -> No
         for start, stop in ((0, 0.25), (0.1, 0.7), (0.333, 0.9), (0.5, None)):
             wanted = slice(round(start * rate), None if stop is None else round(stop * rate))
             np.testing.assert_allclose(sound(rate, start=start, stop=stop)(data), whole[:, wanted], atol=2e-6)
+        assert np.array_equal(sound(rate, start=0.25, seconds=0.5)(data), sound(rate, start=0.25, stop=0.75)(data))
         room = whole.shape[1] - rate // 4
         for at, first in (("start", 0), ("middle", (room + 1) // 2)):
             found = sound(rate, seconds=0.25, at=at)(data)
@@ -170,7 +171,9 @@ def test_windows_of_one_length_are_one_array_of_a_batch(tmp_path: Path) -> None:
         ({"seconds": float("nan")}, "seconds is a number of seconds"),
         ({"start": 2, "stop": 2}, "ends behind its start"),
         ({"seconds": 0}, "seconds above 0"),
-        ({"seconds": 1, "stop": 2}, "or start and stop"),
+        ({"seconds": 1, "stop": 2}, "or a stop"),
+        ({"seconds": 1, "start": 2, "at": "middle"}, "without start="),
+        ({"rate": bytes(9999)}, r"such as sound\(16_000\)"),
         ({"at": "random"}, "with seconds="),
         ({"seconds": 1, "at": "end"}, "start, middle or random"),
         ({"start": 1, "pad": True}, "pad fills up windows"),

@@ -129,6 +129,7 @@ def test_windows_of_some_seconds() -> None:
     """Three seconds of 10 frames each: windows of one second may begin at 0 to 2 seconds."""
     data = video_file(30)
     whole = frames(every=1)(data)
+    assert np.array_equal(frames(count=10, start=0.5, seconds=1)(data), whole[5:15])
     for at, first in (("start", 0), ("middle", 10)):
         assert np.array_equal(frames(count=10, seconds=1, at=at)(data), whole[first : first + 10])
     found = frames(count=10, seconds=1, clips=3)(data)
@@ -186,7 +187,8 @@ def test_wrong_numbers_of_frames_are_refused(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "options, match",
     [
-        ({"start": 2, "seconds": 1}, "or start and stop"),
+        ({"stop": 2, "seconds": 1}, "or a stop"),
+        ({"clips": 2, "start": 2, "seconds": 1}, "clips is a number of windows"),
         ({"at": "random"}, "with seconds="),
         ({"clips": 2}, "clips is a number of windows"),
         ({"clips": 0, "seconds": 1}, "clips is a number of windows"),

@@ -15,7 +15,7 @@ from lading._core.content.media_files import read_sound
 from lading._core.train.tensors import torch_here
 from lading.errors import DataError, UsageError, missing_extra
 
-__all__ = ["At", "as_sound", "refuse_wrong_window", "share_of", "sound"]
+__all__ = ["At", "as_sound", "share_of", "sound", "window_of"]
 
 At: TypeAlias = Literal["start", "middle", "random"]
 """Where a window of some seconds lies."""
@@ -62,7 +62,7 @@ def sound(
         mono: take the mean of the channels.
         start: first second of the window.
         stop: second at which the window ends.
-        seconds: length of the window, instead of `start` and `stop`.
+        seconds: length of the window, instead of `stop`; without `start` it lies where `at` says.
         at: where a window of `seconds` lies: `start`, which is the default, `middle`, or `random`: from the seed, the
             epoch and the place of the sample in the order, so that a resumed job draws the same windows.
         pad: put zeros behind a sound that is shorter than the window. By default this is an error.
@@ -72,30 +72,36 @@ def sound(
             short, and MissingExtra where soundfile or soxr is not installed (`lading[audio]`).
     """
     if type(rate) is not int or rate < _LEAST_RATE:
-        raise UsageError(f"rate is a number of at least {_LEAST_RATE:,} samples a second", found=repr(rate),
-                         expected="such as 16_000")  # fmt: skip
-    refuse_wrong_window(start, stop, seconds, at)
+        raise UsageError(f"rate is a number of at least {_LEAST_RATE:,} samples a second", found=repr(rate)[:80],
+                         expected="such as sound(16_000)")  # fmt: skip
+    start, stop, seconds = window_of(start, stop, seconds, at)
     if pad and stop is None and seconds is None:
         raise UsageError("pad fills up windows", expected="stop= or seconds= too", found="pad=True")
     return _Sound(rate, mono, start or 0.0, stop, seconds, at or "start", pad)
 
 
-def refuse_wrong_window(start: float | None, stop: float | None, seconds: float | None, at: At | None) -> None:
-    """Raise UsageError for arguments of a window that are wrong, or exclude each other."""
-    given = {"start": start, "stop": stop, "seconds": seconds}
-    for name, value in given.items():
+def window_of(
+    start: float | None, stop: float | None, seconds: float | None, at: At | None
+) -> tuple[float | None, float | None, float | None]:
+    """Return a window as start and stop, or as seconds that may lie anywhere.
+
+    Raises:
+        UsageError: arguments of a window are wrong, or exclude each other.
+    """
+    for name, value in (("start", start), ("stop", stop), ("seconds", seconds)):
         if value is not None and (
             isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf
         ):
-            raise UsageError(f"{name} is a number of seconds of at least 0", found=repr(value))
+            raise UsageError(f"{name} is a number of seconds of at least 0", found=repr(value)[:80])
+    if seconds is not None and (stop is not None or not seconds):
+        raise UsageError("a window has seconds above 0, or a stop", found=f"stop={stop}, seconds={seconds}")
     if stop is not None and stop <= (start or 0):
         raise UsageError("a window ends behind its start", found=f"start={start}, stop={stop}")
-    if seconds is not None and (start is not None or stop is not None or not seconds):
-        raise UsageError("a window has seconds above 0, or start and stop", found=f"start={start}, stop={stop}, "
-                         f"seconds={seconds}")  # fmt: skip
-    if at is not None and (seconds is None or at not in get_args(At)):
+    if at is not None and (seconds is None or start is not None or at not in get_args(At)):
         raise UsageError("at says where a window of some seconds lies", expected="start, middle or random, with "
-                         "seconds=", found=f"at={at!r}, seconds={seconds}")  # fmt: skip
+                         "seconds= and without start=", found=f"at={at!r}, start={start}, seconds={seconds}"
+                         )  # fmt: skip
+    return (start, start + seconds, None) if seconds is not None and start is not None else (start, stop, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +168,7 @@ class _Sound:
         lacking = 0 if self._length is None else self._length - len(found)
         if lacking > 0 and not self.pad:
             raise DataError("the sound is shorter than the window", expected=f"{self.seconds or self.stop} seconds",
-                            found=there, advice='pad=True puts zeros behind it, and on_error="skip" leaves it out.'
-                            )  # fmt: skip
+                            found=there, advice="pad=True puts zeros behind it.")  # fmt: skip
         return np.pad(found, ((0, lacking), (0, 0))) if lacking > 0 else found
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lading._core.arguments import public
 from lading._core.features.images import BROKEN
 from lading._core.train.images import size_of
-from lading._core.train.sounds import At, refuse_wrong_window, share_of
+from lading._core.train.sounds import At, share_of, window_of
 from lading.errors import DataError, LadingError, UsageError, missing_extra
 
 __all__ = ["frames"]
@@ -57,7 +57,7 @@ def frames(  # noqa: PLR0913 - all but one by keyword
         start: second at which a window begins, from the first frame of the video on; the frame that is shown then is
             the first. Without a window, all of the video.
         stop: second at which the window ends: frames that begin before it.
-        seconds: length of the window, instead of `start` and `stop`.
+        seconds: length of the window, instead of `stop`; without `start` it lies where `at` says.
         at: where a window of `seconds` lies: `start`, which is the default, `middle`, or `random`: from the seed, the
             epoch and the place of the sample in the order, so that a resumed job draws the same windows.
         clips: this many windows of `seconds`, at even distances from the first that fits to the last, or with
@@ -73,14 +73,14 @@ def frames(  # noqa: PLR0913 - all but one by keyword
     numbers = [each for each in (count, every) if each is not None]
     if len(numbers) + (fps is not None) != 1 or any(type(each) is not int or each < 1 for each in numbers):
         raise UsageError("frames takes count or every, a number of at least 1, or fps",
-                         found=f"count={count}, every={every}, fps={fps}")  # fmt: skip
+                         found=f"count={count!r:.80}, every={every!r:.80}, fps={fps!r:.80}")  # fmt: skip
     if fps is not None and (isinstance(fps, bool) or not isinstance(fps, (int, float)) or not 0 < fps <= _MOST_FPS):
         raise UsageError("fps is a number of frames a second", expected=f"above 0, at most {_MOST_FPS:,}",
                          found=repr(fps))  # fmt: skip
-    refuse_wrong_window(start, stop, seconds, at)
+    start, stop, seconds = window_of(start, stop, seconds, at)
     if clips is not None and (seconds is None or type(clips) is not int or clips < 1 or at in ("start", "middle")):
-        raise UsageError("clips is a number of windows of some seconds", expected='seconds=, and no at= but "random"',
-                         found=f"clips={clips!r}, seconds={seconds}, at={at!r}")  # fmt: skip
+        raise UsageError("clips is a number of windows of some seconds", found=f"clips={clips!r}, at={at!r}",
+                         expected='seconds=, without start=, and no at= but "random"')  # fmt: skip
     if pad and stop is None and seconds is None:
         raise UsageError("pad fills up windows", expected="stop= or seconds= too", found="pad=True")
     return _Frames(count, every, fps, start or 0.0, stop, seconds, at or "start", clips, pad, size_of(image_size))
@@ -168,8 +168,7 @@ class _Frames:
                             found=f"{end:.3f} seconds")  # fmt: skip
         if stop is not None and stop > end + step / 2 and not self.pad:
             raise DataError("the video is shorter than the window", expected=f"{self.seconds or stop} seconds",
-                            found=f"{end:.3f} seconds", advice="pad=True repeats the last frame, and "
-                            'on_error="skip" leaves it out.')  # fmt: skip
+                            found=f"{end:.3f} seconds", advice="pad=True repeats the last frame.")  # fmt: skip
         first = int(np.searchsorted(times, start + _SAME_S, "right")) - 1
         if self.fps is not None:
             count = max(math.ceil(((stop or end) - start) * self.fps - _SAME_S), 1)
