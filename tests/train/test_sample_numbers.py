@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 import lading
 from documents import SAMPLES, documents
 from lading._core.dataset.opened import opened
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
+from lading._core.storage.wrappers import CountingStore
 from lading._core.train.sample_numbers import numbers_of_samples
 from lading.errors import UsageError
 
@@ -53,6 +57,24 @@ def test_a_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
     assert _numbers(source, "json.score") == [1] * 10
     os.utime(shard, ns=(before, before + 10**9))
     assert _numbers(source, "json.score") == [2] * 10
+
+
+def test_ranks_of_a_machine_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks are threads here; each opens the dataset for itself."""
+    source = _write(tmp_path / "tars", "webdataset", [*range(_COUNT)])
+    store = CountingStore(MemoryStore({f"box://d/{path.name}": path.read_bytes() for path in source.glob("*.tar")}))
+    read = []
+    for count in (1, 4):
+        monkeypatch.setenv("LADING_CACHE", str(tmp_path / f"of {count}"))
+        ranks = [opened("box://d", stores=Stores({"box://": store})) for _ in range(count)]
+        assert [len(rank) for rank in ranks] == [_COUNT] * count
+        store.reset()
+        with ThreadPoolExecutor(count) as threads:
+            found = threads.map(lambda rank: numbers_of_samples(((0, rank),), "json.score").tolist(), ranks)
+            assert [*found] == [[*range(_COUNT)]] * count
+        read.append(store.bytes_read)
+    assert read[0] == read[1] > 0
+    assert not [*(tmp_path / "of 4").glob("*.lock")]
 
 
 def test_functions_decide_anew(tmp_path: Path) -> None:

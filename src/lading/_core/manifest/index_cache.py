@@ -10,10 +10,11 @@ A file is an Arrow file followed by the checksum of its bytes: xxh3-64 as 16 hex
 
 from __future__ import annotations
 
+import fcntl
 import os
 import warnings
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import pyarrow as pa
@@ -110,3 +111,31 @@ class IndexCache:
             warnings.warn(f"indexes are not kept: {error}", stacklevel=2)
             return False
         return True
+
+    @contextmanager
+    def making(self, path: str | None) -> Iterator[None]:
+        """Hold the right to make a file of the cache: other processes and threads that want to make it wait.
+
+        Whoever waited reads the file then. Where the folder cannot be written or has no locks, nobody waits.
+        """
+        fd = None if path is None else _opened_lock(path)
+        try:
+            if fd is not None:
+                with suppress(OSError):
+                    fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            if fd is not None:
+                with suppress(OSError):
+                    os.unlink(f"{path}.lock")
+                with suppress(OSError):
+                    fcntl.flock(fd, fcntl.LOCK_UN)  # a child that is forked meanwhile has it too
+                os.close(fd)
+
+
+def _opened_lock(path: str) -> int | None:
+    """The descriptor of the lock of a file; None where the folder cannot be written."""
+    with suppress(OSError):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        return os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return None

@@ -28,6 +28,7 @@ from lading._core.dataset.query import Query
 from lading._core.dataset.shards.shards import Shards
 from lading._core.dataset.transform.concat import Parts as Concatenated
 from lading._core.features.row_layout import row_layout
+from lading._core.manifest.index_cache import IndexCache
 from lading._core.train.feed import Parts
 from lading.errors import LadingError, UsageError
 
@@ -81,14 +82,24 @@ def error_at(parts: Parts, number: int, error: LadingError) -> LadingError:
 
 def _of_dataset(dataset: OpenDataset, names: Sequence[str]) -> NDArray[np.float64]:
     cache, path = dataset.shards.indexes.cache, _kept_at(dataset, names)
-    known = cache.read(path)
-    if known is not None and len(known) == len(dataset):
-        return np.stack([column.to_numpy() for column in known.columns], 1)
-    with dataset.shards.reporting_to(Counter()):
-        found = np.concatenate([np.zeros((0, len(names))), *_read(dataset, names)])
-    assert len(found) == len(dataset), "values of each sample"
-    cache.write(path, pa.table([*found.T.copy()], [*map(str, range(len(names)))]))
+    known = _known(cache, path, len(dataset))
+    if known is not None:
+        return known
+    with cache.making(path):  # one rank of a machine reads, and the others wait for its file
+        known = _known(cache, path, len(dataset))
+        if known is not None:
+            return known
+        with dataset.shards.reporting_to(Counter()):
+            found = np.concatenate([np.zeros((0, len(names))), *_read(dataset, names)])
+        assert len(found) == len(dataset), "values of each sample"
+        cache.write(path, pa.table([*found.T.copy()], [*map(str, range(len(names)))]))
     return found
+
+
+def _known(cache: IndexCache, path: str | None, count: int) -> NDArray[np.float64] | None:
+    """The values of so many samples from the cache, if it has them."""
+    found = cache.read(path)
+    return None if found is None or len(found) != count else np.stack([each.to_numpy() for each in found.columns], 1)
 
 
 def _read(dataset: OpenDataset, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
