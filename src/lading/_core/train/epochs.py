@@ -25,9 +25,9 @@ def places_of_passes(
     passes: NDArray[np.int64], places: NDArray[np.int64], order_of: Callable[[int], Order]
 ) -> NDArray[np.int64]:
     """Return the numbers of the samples at some places, each of a pass."""
-    found = np.empty(len(places), np.int64)
-    for number in np.unique(passes).tolist():
-        mine = passes == number
+    found, by_pass = np.empty(len(places), np.int64), np.argsort(passes, kind="stable")
+    numbers, firsts = np.unique(passes[by_pass], return_index=True)
+    for number, mine in zip(numbers.tolist(), np.split(by_pass, firsts[1:]), strict=False):
         found[mine] = order_of(number).at(places[mine])
     return found
 
