@@ -140,8 +140,9 @@ def test_weights_are_a_column_or_numbers(tars: Dataset) -> None:
     first, second = _keys(loader), _keys(loader)
     assert len(first) == len(second) == _COUNT
     assert first != second
-    for same in (scores, np.array(scores), np.array(scores, np.float32) / 3):
+    for same in (scores, np.array(scores), np.array(scores, np.float32) / 3, "json.score * 2"):
         assert _keys(lading.loader(tars, 4, weights=same, shuffle=True, **options)) == first
+    assert "drawn by weights, seed 5" in repr(loader)
     many = Counter(_keys(lading.loader(tars, 50, weights="json.score", epoch_size=3000, **options)))
     assert {*many} == {f"{i:02}" for i in range(_COUNT) if i % 4}
 

@@ -384,3 +384,12 @@ def test_ranks_share_a_mixture(sources: dict[str, Dataset]) -> None:
 def test_wrong_mixtures_are_refused(sources: dict[str, Dataset], sources_of: Any, options: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         lading.loader(lading.mix(sources_of(sources), **options), 4)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [({"weights": [0.5, 0.5]}, "Write pairs of a dataset and its weight"), ({"alpha": 0.3}, "temperature=1 / alpha")],
+)
+def test_arguments_of_peers_have_advice(sources: dict[str, Dataset], options: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        lading.mix(sources, **options)

@@ -65,6 +65,8 @@ _OF_OTHERS: Final = {
     "one; its state does not move to other ranks.",
     "replacement": "Write weights='COLUMN': samples are drawn with replacement, by their weights.",
     "num_samples": "Write epoch_size=N.",
+    "repeats": "Mix datasets: lading.loader(lading.mix({'a': ds_a, 'b': ds_b}, repeats={'a': 4}), …).",
+    "temperature": "Mix datasets: lading.loader(lading.mix({'a': ds_a, 'b': ds_b}, temperature=2), …).",
     "group_by_length": 'Write bucket_by="len(txt)" with batch_size= or batch_tokens=.',
     "length_column_name": 'Write length="COLUMN" with batch_tokens=, or bucket_by="COLUMN" with batch_size=.',
     "max_tokens": 'Write batch_tokens=N with bucket_by="len(txt)" or length=.',
@@ -161,9 +163,10 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         epoch_size: samples of an epoch, of all ranks together; by default those of the dataset, or what the mixture
             says. The next epoch goes on where the last one ended: in each pass over the data every sample comes once,
             and each pass has a shuffle of its own. An epoch may be larger than the dataset.
-        weights: a column such as `score`, a field inside one such as `json.score`, or a number for each sample: samples
-            are drawn with replacement, and a sample of twice the weight comes twice as often. An epoch has
-            `epoch_size` draws, by default as many as samples. A column is read once, and kept in the cache folder.
+        weights: a column such as `score`, a field inside one such as `json.score`, what is computed of them as in
+            conditions, such as `1 / json.count`, or a number for each sample. Samples are drawn with replacement, and
+            a sample of twice the weight comes twice as often. An epoch has `epoch_size` draws, by default as many as
+            samples. A column is read once, and kept in the cache folder.
         columns: columns to read, and fields inside them such as `json.score`, as `ds.select` takes them; None for all.
             Of documents, `items` stands for all columns of items.
         decode: what becomes of columns, such as `{"jpg": "pil"}`: `pil`, `numpy` (height, width, 3), `torch`
@@ -667,11 +670,12 @@ class Loader:
         of_each = {} if before is None or behind is None else {name: behind[name] - before[name] for name in before}
         sources = f" ({', '.join(f'{name} {number:,}' for name, number in of_each.items())})" if of_each else ""
         shuffles = settings["shuffle"] if isinstance(settings["shuffle"], list) else [settings["shuffle"]]
+        kinds = " and ".join(dict.fromkeys(each["kind"] for each in shuffles))
         facts = [
             f"{count:,} samples{sources}",
             f"{batches}batches of {share.batch_size:,}" + (" on average" if self.by_size else ""),
             *([f"rank {share.rank} of {share.world_size}"] if share.world_size > 1 else []),
-            f"shuffle {' and '.join(dict.fromkeys(each['kind'] for each in shuffles))}",
+            "drawn by weights" if "weights" in settings else f"shuffle {kinds}",
             f"seed {settings['seed']}",
             f"epoch {self.epoch}" + (f" from sample {self._position:,}" if self._position else ""),
             *(f"{count:,} {what}" for what, count in self.counts.items()),

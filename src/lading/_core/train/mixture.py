@@ -46,7 +46,18 @@ class Mixture:
 _EXAMPLE: Final = 'lading.mix({"a": (ds_a, 0.7), "b": (ds_b, 0.3)})'
 
 
-@public("lading.mix")
+_OF_OTHERS: Final = {
+    "weights": f"Write pairs of a dataset and its weight: {_EXAMPLE}.",
+    "probabilities": f"Write pairs of a dataset and its weight: {_EXAMPLE}.",
+    "stopping_strategy": 'Write stop="all" for all_exhausted, stop="first" for first_exhausted.',
+    "alpha": "Write temperature=1 / alpha.",
+    "epoch_size": "Give it to lading.loader.",
+    "shuffle": "Give it to lading.loader: each dataset is shuffled by itself.",
+}
+"""Arguments of mixtures in datasets, LitData, MosaicML Streaming and papers."""
+
+
+@public("lading.mix", _OF_OTHERS)
 def mix(
     sources: Mapping[str, Queryable | tuple[Queryable, float]],
     *,
