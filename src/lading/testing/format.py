@@ -437,6 +437,13 @@ class FormatTests:
         assert sum(batch.num_rows for batch in reader.batches(Scan(max_rows=10, max_bytes=_ALL))) == 0
         reader.close()
 
+    def test_rows_counted_by_heads_are_those_of_the_shard(self, table: pa.Table) -> None:
+        if self.fmt.heads is None:
+            pytest.skip("rows of this format are counted by opening its shards")
+        written = write_shard(self.fmt, table, self.options, batch_rows=3)
+        file = ShardFile(written.store, written.path, written.store.head(written.path))
+        assert self.fmt.heads.count_rows(file, self.fmt.read_options({})) == table.num_rows
+
     def test_a_file_that_is_not_there(self, mapped: bool) -> None:
         store = CountingStore(MemoryStore(), mapped=mapped)
         with pytest.raises(NotFound, match="no-such-file"):

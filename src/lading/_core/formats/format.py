@@ -148,6 +148,17 @@ class Written:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """What the heads of a local shard say of it.
+
+    Attributes:
+        count_rows: returns the number of rows, with these options of reading. Raises as `Format.open`.
+    """
+
+    count_rows: Callable[[ShardFile, Any], int]
+
+
 R = TypeVar("R")
 
 
@@ -165,6 +176,8 @@ class Format(ABC, Generic[R, W]):
     """A peer's own index of a dataset."""
     loose: ClassVar[LooseFiles | None] = None
     """How loose files become shards, if a shard is a list of files."""
+    heads: ClassVar[Heads | None] = None
+    """What the heads of a shard say, if opening the shard takes much longer."""
     late_columns: ClassVar[bool] = False
     """With a fixed schema, later rows may still bring a column, which earlier rows of the file lack."""
 

@@ -318,12 +318,12 @@ def _share_read(shards: Shards, shard: int, view: ShardReader, batch: Batch, sam
     """Share of a shard that is read with the last row of a batch, the last of so many samples; None if unknown."""
     if view.read_share is not None:
         return view.read_share
-    count = shards.listing.table.column("num_samples")[shard].as_py()
+    count = shards.listing.value("num_samples", shard)
     if count is None and not shards.has_items and shards.fmt.info.opens_at_once:
         count = view.num_samples()
     if count:
         return samples / int(count)
-    size = shards.listing.table.column("size_bytes")[shard].as_py()
+    size = shards.listing.value("size_bytes", shard)
     lasts = [column[-1].as_py() for column in batch.rows.columns if batch.num_rows and is_ref(column.type)]
     end = max(((last["offset"] or 0) + (last["length"] or 0) for last in lasts if last is not None), default=0)
     return end / size if size and end <= size else None

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.predicates import Predicate
 from lading._core.dataset.shards.bad_shards import BadShards
+from lading._core.dataset.shards.counting import count_samples
 from lading._core.dataset.shards.open_views import OpenViews
 from lading._core.dataset.shards.passes import Passes
 from lading._core.dataset.shards.shard_indexes import ShardIndexes, index_kind
@@ -261,7 +262,7 @@ class Shards:
 
     def path(self, shard: int) -> str:
         """Path of a shard."""
-        return str(self.listing.table.column("path")[shard].as_py())
+        return str(self.listing.value("path", shard))
 
     def is_remote(self, shard: int) -> bool:
         """Whether a shard is in a store of high latency."""
@@ -292,11 +293,27 @@ class Shards:
         """The file of a shard, if it is as long as the listing says, or its replacement."""
         if shard in self.replacements:
             return self.replacements[shard]
-        own = f"{self.listing.folder}/{FOLDER}" if self.listing.folder is not None and self.manifest else None
         with self.identity.watching():
-            if self.fmt.loose is not None:
-                return _loose_files(self.listing, shard, self.stores, self.limits)
-            return _listed_file(self.listing, shard, own, self.stores, self.limits)
+            return self._listed(shard)
+
+    def _listed(self, shard: int) -> ShardFile:
+        own = f"{self.listing.folder}/{FOLDER}" if self.listing.folder is not None and self.manifest else None
+        if self.fmt.loose is not None:
+            return _loose_files(self.listing, shard, self.stores, self.limits)
+        return _listed_file(self.listing, shard, own, self.stores, self.limits)
+
+    def rows_by_heads(self, numbers: Sequence[int]) -> list[int] | None:
+        """The rows of each of these local shards, none of which is opened; None where the format must open them."""
+        heads, counts = self.fmt.heads, list[int]()
+        if heads is None:
+            return None
+        with self.bad.advising(), self.identity.watching():
+            for shard in numbers:
+                self.passes.add(len(counts))
+                source = self._listed(shard)
+                self._refuse_replaced(shard, source)
+                counts.append(heads.count_rows(source, source.options_over(self.read_options)))
+        return counts
 
     def path_in_rows(self, shard: int) -> str:
         """The path that the rows of a shard name as their file."""
@@ -657,17 +674,13 @@ class Shards:
         if self._ends is None:
             listed = self.listing.table.column("num_samples").to_pylist()
             known = [0 if i in self.bad.skipped else self.read_samples.get(i, n) for i, n in enumerate(listed)]
-            with self.passes.during("counting the samples" if None in known else ""):
-                counts = [self._count(i) if n is None else n for i, n in enumerate(known)]
-            self._ends = np.cumsum(np.array(counts, np.int64))
+            counts = np.array([0 if n is None else n for n in known], np.int64)
+            unknown = [i for i, n in enumerate(known) if n is None]
+            if unknown:
+                with self.passes.during("counting the samples"):
+                    counts[unknown] = count_samples(self, unknown)
+            self._ends = np.cumsum(counts)
         return self._ends
-
-    def _count(self, shard: int) -> int:
-        self.passes.add(shard)
-        for _, view in self.readable([shard]):
-            with self.bad.skipping(shard, self.path(shard)):
-                return view.num_samples()
-        return 0
 
     @property
     def known_count(self) -> int | None:
@@ -810,19 +823,19 @@ def _first_schema(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 def _loose_files(listing: Listing, shard: int, stores: Stores, limits: Limits) -> ShardFile:
     """A list of loose files as a shard, under the path of the first one; another list is another version."""
-    path, entry = (str(listing.table.column(name)[shard].as_py() or "") for name in ("path", "entry"))
+    path, entry = (str(listing.value(name, shard) or "") for name in ("path", "entry"))
     store, path = resolve(path, stores)
-    size = listing.table.column("size_bytes")[shard].as_py() or 0
+    size = listing.value("size_bytes", shard) or 0
     info = FileInfo(path, size, xxhash.xxh3_64_hexdigest(entry.encode()))
     return ShardFile(store, path, info, entry=entry, limits=limits, stores=stores)
 
 
 def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, limits: Limits) -> ShardFile:
     """The file of a shard, if it is as long as the listing says; `own` is lading's own list of the shards."""
-    store, path = resolve(str(listing.table.column("path")[shard].as_py()), stores)
+    store, path = resolve(str(listing.value("path", shard)), stores)
     lists = listing.named_by or own
-    listed = listing.table.column("size_bytes")[shard].as_py()
-    version = listing.table.column("version")[shard].as_py() or ""
+    listed = listing.value("size_bytes", shard)
+    version = listing.value("version", shard) or ""
     try:
         far = is_remote(store) and version and (listed or 0) > 0
         info = FileInfo(path, listed, version) if far else store.head(path)
@@ -840,9 +853,9 @@ def _listed_file(listing: Listing, shard: int, own: str | None, stores: Stores, 
         raise _replaced(path)
     if info.size_bytes in POINTER_BYTES:
         refuse_pointer(bytes(store.get_ranges(path, [(0, info.size_bytes)])[0]), path)
-    entry = listing.table.column("entry")[shard].as_py() or ""
-    partition = listing.table.column("partition")[shard].as_py() or ""
-    alone = bool(listing.table.column("alone")[shard].as_py())
+    entry = listing.value("entry", shard) or ""
+    partition = listing.value("partition", shard) or ""
+    alone = bool(listing.value("alone", shard))
     return ShardFile(store, path, info, entry=entry, partition=partition, alone=alone, limits=limits, stores=stores)
 
 
@@ -855,9 +868,9 @@ def _replaced(path: str) -> DatasetReplaced:
 
 def _check_count(listing: Listing, shard: int, found: int) -> None:
     """Compare the number of samples in a shard with what the manifest or an index says, if one does."""
-    listed = listing.table.column("num_samples")[shard].as_py()
+    listed = listing.value("num_samples", shard)
     if listed is not None and listed != found:
         raise SidecarMismatch(
             f"the number of samples differs from what {listing.index_file or 'the manifest'} says",
-            file=listing.table.column("path")[shard].as_py(), expected=listed, found=found,
+            file=listing.value("path", shard), expected=listed, found=found,
         )  # fmt: skip

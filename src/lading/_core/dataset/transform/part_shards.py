@@ -129,7 +129,7 @@ class Part:
     def view(self, number: int, source: ShardFile) -> ShardReader:
         """Open a shard, or with number -1 all of them."""
         if self.chosen is None:
-            entry = self.shards.listing.table.column("entry")[number].as_py() or ""
+            entry = self.shards.listing.value("entry", number) or ""
             return self.shards.view_of(replace(source, entry=entry))
         return StepsView(self.chosen, self.shards, None if number < 0 else number, self.numbers)
 
@@ -249,7 +249,7 @@ class PartShards(Shards):
 
     def _part_of(self, shard: int) -> tuple[Part, int, str]:
         """The part of a shard, its number there, and the entry that says both."""
-        entry = self.listing.table.column("entry")[shard].as_py()
+        entry = self.listing.value("entry", shard)
         part, number = self._place(entry)
         return self._parts[part], number, entry
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from mmap import PAGESIZE
 from threading import Lock, RLock
 from typing import NamedTuple
@@ -63,6 +64,8 @@ _FEATHER_1 = b"FEA1"
 _END_BYTES = 16 << 10
 """Of a remote file, that are read with its first ones: most footers fit."""
 _END_MARK = CONTINUED + bytes(4)
+_ROWS_OF_BYTE = 1 << 18
+"""Maximum rows for each byte of a file: zstd packs 128 KiB of zeros, with eight rows in each byte, into four bytes."""
 _MAX_HEADS_BYTES = 16 << 20
 """Bytes of all heads of a file that are stored as arrays: 40,000 batches of six columns."""
 _WALKED_BYTES = 1 << 20
@@ -79,8 +82,8 @@ class ArrowFile(RangeReader):
         nearby: ranges of the file, if it is remote and read in part.
     """
 
-    def __init__(self, source: ShardFile, *, mmap: bool) -> None:
-        super().__init__(source.store, source.path, source.info, mmap=mmap)
+    def __init__(self, source: ShardFile, *, mmap: bool, data: pa.Buffer | None = None) -> None:
+        super().__init__(source.store, source.path, source.info, mmap=mmap, data=data)
         self.limits, self._source = source.limits, source
         self.nearby: RangeReader | None = None
         self._scattered: RangeReader | None = None
@@ -402,6 +405,19 @@ class Blocks:
             self.batches = [Block(*block[:3], n) for block, n in zip(self.batches, rows, strict=True)]
         return np.array([block.rows for block in self.batches], np.int64)
 
+    def row_ends(self) -> list[int]:
+        """Return for each record batch the number of rows in it and all before.
+
+        Raises LimitExceeded for more rows than the file can hold.
+        """
+        rows, body = self.find_all(), self.body
+        most = body.limits.bare_rows + _ROWS_OF_BYTE * body.size_bytes
+        if float(rows.astype(np.float64).sum()) > most:
+            raise body.limits.exceeded("bare_rows", "more rows than the bytes of the file can hold", file=body.path,
+                                       expected=f"at most {most}", found=int(rows.max()))  # fmt: skip
+        ends: list[int] = np.cumsum(rows).tolist()
+        return ends
+
     def heads(self) -> RowsHeads | None:
         """Return the parsed heads of all record batches; None if their structure differs, as for several writers."""
         with self.lock:
@@ -551,6 +567,12 @@ def _refuse_big_endian(schema: Message, path: str, offset: int) -> None:
         )  # fmt: skip
 
 
+@lru_cache(maxsize=64)
+def _parsed(head: bytes) -> Message:
+    """Return the head of a message: the shards of a dataset begin with the same schema."""
+    return parse_message(head, buffers=False)
+
+
 def next_message(body: ArrowFile, at: int, *, unended: bool) -> tuple[Block | None, Message | None, bytes]:
     """Return the message that begins at an offset, and its head with the prefix; None at the end of the stream."""
     left = body.size_bytes - at
@@ -570,7 +592,7 @@ def next_message(body: ArrowFile, at: int, *, unended: bool) -> tuple[Block | No
             raise CorruptShard("the head of a message runs past the end of the file", expected=f"at most {left} bytes",
                                found=head_bytes)  # fmt: skip
         head = body.peek(at + prefix, head_bytes)
-        message = parse_message(head, buffers=False)
+        message = _parsed(head)
         if message.body_bytes > left - prefix - head_bytes:
             most = left - prefix - head_bytes
             raise CorruptShard("a message runs past the end of the file", expected=f"at most {most} bytes",

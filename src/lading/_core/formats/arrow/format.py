@@ -34,14 +34,14 @@ from lading._core.formats.arrow.index import (
     write_indexes,
     write_splits,
 )
-from lading._core.formats.arrow.reader import ArrowReader, ReadOptions
+from lading._core.formats.arrow.reader import ArrowReader, ReadOptions, count_rows
 from lading._core.formats.arrow.recover import recover_messages
 from lading._core.formats.arrow.schema import check_schema, given_schema, stored_schema
 from lading._core.formats.arrow.writer import ArrowWriter, WriteOptions
 from lading._core.formats.base import Recovered, ShardFacts, ShardFile, map_file
 from lading._core.formats.dataset_index import DatasetIndex, ListedShard, SplitList
 from lading._core.formats.findings import Finding, Level
-from lading._core.formats.format import Format, FormatInfo, Presets, Written
+from lading._core.formats.format import Format, FormatInfo, Heads, Presets, Written
 from lading._core.storage.base import FileInfo, Sink, Store
 from lading.limits import DEFAULT_LIMITS, Limits
 
@@ -110,6 +110,7 @@ class ArrowFormat(Format[ReadOptions, WriteOptions]):
         shard_name="shard-{:05d}",  # as stable-datasets names shards; datasets takes any name
     )
     index = ArrowIndex()
+    heads = Heads(count_rows)
 
     def matches(self, path: str, head: bytes) -> bool:
         """Whether the first bytes or the name are Arrow's. By its name, a damaged file is reported as damaged."""

@@ -40,10 +40,10 @@ from lading._core.formats.format import ROOTS
 from lading._core.formats.refused import Refusal, first_of_each, refuse_columns, unread_columns
 from lading.errors import LadingError, ShortRead, SidecarMismatch, UsageError, errors_at
 
-__all__ = ["ArrowReader", "ReadOptions"]
+__all__ = ["ArrowReader", "ReadOptions", "count_rows"]
 
-_ROWS_OF_BYTE = 1 << 18
-"""Maximum rows for each byte of a file: zstd packs 128 KiB of zeros, with eight rows in each byte, into four bytes."""
+_SMALL_BYTES = 64 << 10
+"""Of a local file that is read at once where only its heads are wanted: each costs as much as 16 KB of values."""
 _RELEASE_BYTES, _LATE_BYTES = 16 << 20, 64 << 20
 """Pages are released after each record batch. Each time this many bytes were read, the pages of the same amount before
 are released again: a consumer that merges batches touches the last ones late."""
@@ -97,6 +97,18 @@ class ReadOptions:
         """Accept a single root as a list of one root, not of its letters."""
         if isinstance(self.roots, str):
             object.__setattr__(self, "roots", (self.roots,))
+
+
+def count_rows(source: ShardFile, options: ReadOptions) -> int:
+    """Return the rows of a file or stream by the heads of its messages alone. Raises as `find_blocks`."""
+    size = 0 if source.info is None else source.info.size_bytes
+    data = pa.py_buffer(source.get_ranges([(0, size)])[0]) if 0 < size <= _SMALL_BYTES else None
+    body = ArrowFile(source, mmap=False, data=data)
+    try:
+        ends = find_blocks(body, unended=options.unended).row_ends()
+    finally:
+        body.close()
+    return ends[-1] if ends else 0
 
 
 @lru_cache(maxsize=2)
@@ -538,13 +550,7 @@ class ArrowReader(ShardReader):
     def _row_ends(self) -> list[int]:
         """Return for each record batch the number of rows in it and all before."""
         if self._ends is None:
-            rows = self._blocks.find_all()
-            most = self._body.limits.bare_rows + _ROWS_OF_BYTE * self._body.size_bytes
-            if float(rows.astype(np.float64).sum()) > most:
-                raise self._body.limits.exceeded("bare_rows", "more rows than the bytes of the file can hold",
-                                                 file=self._path, expected=f"at most {most}",
-                                                 found=int(rows.max()))  # fmt: skip
-            self._ends = np.cumsum(rows).tolist()
+            self._ends = self._blocks.row_ends()
         return self._ends
 
     def _chosen(self, columns: Sequence[str] | None) -> tuple[int, ...]:

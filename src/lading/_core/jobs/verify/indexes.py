@@ -133,7 +133,7 @@ class Indexes:
                 own = ListedFile(shard.path, shard.size_bytes, shard.hashes, needed=shard.path == path)
                 for file in (own, *shard.beside):
                     checked |= _check_file(file if hashes else replace(file, hashes={}), place, stores)
-        listed = dataset.listing.table.column("hashes")[number].as_py()
+        listed = dataset.listing.value("hashes", number)
         if listed and hashes and not self.own:  # a list of indexes
             checked |= _check_file(ListedFile(path, None, orjson.loads(listed), needed=True), "its index", stores)
         return checked
