@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from lading._core.arrow.free_memory import keep_freed
 from lading._core.arrow.references import is_ref
-from lading._core.arrow.views import held_buffers, is_bytes, total_bytes
+from lading._core.arrow.views import held_buffers, is_bytes, is_text, is_view, row_bytes, total_bytes
 from lading._core.dataset.opened import OpenDataset
 from lading._core.features.items import KEY
 from lading._core.features.row_layout import row_layout
@@ -54,6 +54,8 @@ PADDING: Final = "__padding__"
 
 _CHUNK_BYTES: Final = 64 << 20
 """To find samples takes about 0.6 ms a chunk, however many they are: as long as to copy 9 MB."""
+_SMALL_BYTES: Final = 4 << 10
+"""Of a value on average: to copy one takes less than to check its file, which takes 5 µs."""
 _CHUNK_SAMPLES: Final = 1 << 16
 _SHARE_OF_AHEAD: Final = 4
 """A chunk takes a quarter of what is read ahead, at most, so that one is read while others are used; a round a half."""
@@ -223,10 +225,7 @@ class _Ahead:
     def _read(self, chunk: Chunk) -> list[list[DatasetRows]]:
         begun = time.perf_counter()
         with self._traffic.counted():
-            rows = self._reader.rows(chunk.steps)
-        chunk.batch_bytes = [
-            sum(total_bytes(part) for each in batch for part in each.table.to_batches()) for batch in rows
-        ]
+            rows, chunk.batch_bytes = self._reader.rows_and_bytes(chunk.steps)
         chunk.size_bytes, chunk.seconds = sum(chunk.batch_bytes), time.perf_counter() - begun
         self._sample_bytes = max(chunk.size_bytes / max(sum(map(len, chunk.steps)), 1), 1)
         return rows
@@ -374,21 +373,27 @@ class EpochReader:
 
     def rows(self, steps: list[NDArray[np.int64]]) -> list[list[DatasetRows]]:
         """The rows of each batch of some positions, by dataset."""
+        return self.rows_and_bytes(steps)[0]
+
+    def rows_and_bytes(self, steps: list[NDArray[np.int64]]) -> tuple[list[list[DatasetRows]], list[int]]:
+        """The rows of each batch of some positions, by dataset, and the bytes of each batch."""
         numbers = self.order.at(np.concatenate(steps) % self.share.num_samples)
         bounds, found = np.cumsum([0, *map(len, steps)]), [list[DatasetRows]() for _ in steps]
-        firsts = [first for first, _ in self.feed.parts]
+        firsts, sizes = [first for first, _ in self.feed.parts], [0] * len(steps)
         part = np.searchsorted(firsts, numbers, "right") - 1
         for i in np.unique(part).tolist():
             first, dataset = self.feed.parts[i]
             mine = np.flatnonzero(part == i)
             for table, row in self._taken(dataset, numbers[mine] - first):
                 places, mine = np.split(mine, [len(row) - 1])
+                size = np.cumsum(np.concatenate([[0], *map(row_bytes, table.to_batches())]))
                 mapped = [i for i, column in enumerate(table.columns) if maps_of(held_buffers(column))]
                 for batch, (begin, end) in enumerate(pairwise(np.searchsorted(places, bounds).tolist())):
                     if begin < end:
                         rows = table.slice(row[begin], row[end] - row[begin])
+                        sizes[batch] += int(size[row[end]] - size[row[begin]])
                         found[batch].append(DatasetRows(dataset, rows, places[begin:end] - bounds[batch], mapped))
-        return found
+        return found, sizes
 
     def _taken(self, dataset: OpenDataset, numbers: NDArray[np.int64]) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
         """Rows of samples in tables, with the first row of each sample and the end of the last one.
@@ -398,6 +403,8 @@ class EpochReader:
         # Views of the answers of a remote store would keep the gaps between samples in memory.
         columns, views = self._columns_of(dataset), not self.feed.remote
         table = dataset.take(numbers, columns, views=views)
+        if views and self.maker.decodes:  # else tables would differ in their types
+            table = _without_small_views(table)
         if not row_layout(dataset.view).has_items:
             schema = dataset.first_schema
             if columns is not None:
@@ -559,6 +566,18 @@ class EpochReader:
     def _part_of(self, number: int) -> tuple[int, OpenDataset]:
         """The dataset of a sample, and the number of its first sample."""
         return next(part for part in reversed(self.feed.parts) if part[0] <= number)
+
+
+def _without_small_views(table: pa.Table) -> pa.Table:
+    """The rows with small values copied out of the maps of files: before a batch is made, its maps must be checked."""
+    for i, field in enumerate(table.schema):
+        column = table.column(i)
+        if is_view(field.type) and sum(map(total_bytes, table.select([i]).to_batches())) < _SMALL_BYTES * len(column):
+            for mapped in maps_of(held_buffers(column)):
+                mapped.check()
+            kind = pa.large_string() if is_text(field.type) else pa.large_binary()
+            table = table.set_column(i, field.with_type(kind), column.cast(kind))
+    return table
 
 
 def _with_all(table: pa.Table, schema: pa.Schema, *, views: bool) -> pa.Table:

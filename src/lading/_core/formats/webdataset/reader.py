@@ -36,8 +36,8 @@ _CHECKED_ENTRIES = 64
 _FEW_ROWS = 64
 _READER_BYTES = 16 << 10
 """Memory of a reader that holds no members, about."""
-_KEPT_BYTES, _KEPT_FIELDS = 1 << 20, 256
-"""Members that a reader keeps from a survey for the reading that follows: those of 10,000 samples, for example."""
+_KEPT_BYTES, _KEPT_FIELDS = 8 << 20, 256
+"""Members that a reader keeps from a survey for the reading that follows: those of 80,000 samples, for example."""
 _SHOWN_STARTS = 4
 _NO_LIMIT = 1 << 62
 
@@ -131,8 +131,10 @@ class TarReader(MemberReader):
 
     @property
     def held_bytes(self) -> int | None:
-        """Return the bytes of the places of members, if they were found."""
+        """Return the bytes of the places of members, or of the members of a survey, if they were found."""
         places = None if self._places is None else self._places[0]
+        if places is None and self._surveyed is not None:
+            return _READER_BYTES + sum(rows.nbytes for rows in self._surveyed[1])
         return None if places is None else _READER_BYTES + places.nbytes
 
     def detach(self) -> int | None:
