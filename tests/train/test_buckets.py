@@ -6,11 +6,11 @@ from itertools import chain
 from math import inf, log
 
 import numpy as np
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lading._core.train.buckets import Batches, Buckets, SizedOrder
+from lading._core.train.buckets import Batches, Buckets, SizedOrder, _cuts_rounds
 from lading._core.train.order import Order, Shuffle
 from lading._core.train.share import Last, SizedShare
 
@@ -40,11 +40,13 @@ def test_each_sample_is_in_one_batch_within_the_bound(
     shuffle: Shuffle, epoch: int,
 ) -> None:  # fmt: skip
     buckets = Buckets.by_size(sides, padding, bound=bound, batch_size=batch_size, merges=merges, leaves_out=leaves_out)
-    order = SizedOrder(_order(len(sides), shuffle, epoch), buckets)
+    base = _order(len(sides), shuffle, epoch)
+    order = SizedOrder(base, buckets)
     sizes, batches = sides.prod(axis=1), order.batches
     wanted = np.flatnonzero(sizes <= bound) if leaves_out else np.arange(len(sides))
     assert sorted(order.at(np.arange(order.num_samples)).tolist()) == wanted.tolist()
-    assert len(batches) == len(SizedOrder(_order(len(sides), shuffle, epoch + 1), buckets).batches)
+    if not _cuts_rounds(base, buckets):
+        assert len(batches) == len(SizedOrder(_order(len(sides), shuffle, epoch + 1), buckets).batches)
     for i, numbers in enumerate(_batches(order) if len(wanted) else []):
         padded = sides[numbers].max(axis=0).prod() * len(numbers)
         assert padded <= bound or len(numbers) == 1
@@ -54,11 +56,42 @@ def test_each_sample_is_in_one_batch_within_the_bound(
             assert padded == 0 or 1 - sizes[numbers].sum() / padded <= padding + 1e-9
 
 
+@given(seed=st.integers(0, 1000), window=st.integers(20, 60), lanes=st.integers(1, 4), merges=st.booleans())
+def test_batches_of_a_block_shuffle_are_of_one_lane_of_a_round(
+    seed: int, window: int, lanes: int, merges: bool
+) -> None:
+    """A rank of as many as there are lanes, or of half as many, reads blocks that no other rank reads."""
+    shuffle, count, bound = Shuffle("block", 4, window, lanes), 1000, 90
+    lengths = np.random.default_rng(seed).integers(20, 60, count).astype(float)
+    buckets = Buckets.by_size(lengths[:, None], 0.4, bound=bound, merges=merges)
+    base = Order(np.array([333, count]), shuffle, seed=seed, epoch=0)
+    assert _cuts_rounds(base, buckets)
+    order = SizedOrder(base, buckets)
+    part = np.empty(count, np.int64)
+    part[base.at(np.arange(count))] = base.parts()
+    parts = []
+    for numbers in _batches(order):
+        assert lengths[numbers].max() * len(numbers) <= bound
+        assert merges or 1 - lengths[numbers].mean() / lengths[numbers].max() <= 0.4
+        [mine] = {*part[numbers].tolist()}
+        parts.append(mine)
+    assert sorted(order.at(np.arange(count)).tolist()) == [*range(count)]
+    assert [each // lanes for each in parts] == sorted(each // lanes for each in parts)
+    for a_round in {each // lanes for each in parts}:
+        of_round = [each % lanes for each in parts if each // lanes == a_round]
+        if len({of_round.count(lane) for lane in range(lanes)}) == 1:
+            assert of_round == [*range(lanes)] * (len(of_round) // lanes)
+        [begin] = [parts.index(each) for each in parts if each // lanes == a_round][:1]
+        end = order.round_end(int(order.batches.begins[begin]))
+        assert end == order.batches.position(begin + len(of_round))
+
+
 @given(sides=_LENGTHS, shuffle=_SHUFFLES)
 def test_batches_follow_the_order_of_their_last_samples(sides: NDArray[np.float64], shuffle: Shuffle) -> None:
     """As a loop would give them that puts each sample into its bucket, and gives the bucket when it is full."""
     buckets = Buckets.by_size(sides, 0.5, bound=100)
     base = _order(len(sides), shuffle, 0)
+    assume(not _cuts_rounds(base, buckets))
     order, held, streamed = SizedOrder(base, buckets), dict[int, list[int]](), list[list[int]]()
     for number in base.at(np.arange(len(sides))).tolist():
         mine = held.setdefault(int(buckets.of[number]), [])
@@ -96,7 +129,7 @@ def _made(cuts: list[tuple[int, bool]]) -> Batches:
     cuts = sorted(cuts, key=lambda each: each[1])
     lengths = np.array([length for length, _ in cuts], np.int64)
     most = lengths + np.array([short for _, short in cuts], np.int64)
-    return Batches(np.cumsum(lengths), np.arange(len(cuts), dtype=np.int32) % 3, most, sum(not s for _, s in cuts))
+    return Batches(np.cumsum(lengths), np.arange(len(cuts), dtype=np.int64) % 3, most, sum(not s for _, s in cuts))
 
 
 @given(cuts=_CUTS, world=st.integers(1, 6), last=_LASTS, done=st.integers(0, 25), every=st.integers(1, 3))

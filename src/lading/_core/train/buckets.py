@@ -4,7 +4,9 @@ A bucket holds samples of similar size, and has a fixed number of samples a batc
 gives a batch whenever a bucket has enough samples. So batches come in random order where the order is shuffled, and
 hold samples that are near each other in the order. At the end of an epoch, what is left of the buckets is put together.
 
-The number of samples of each bucket decides the number of batches: it is the same in every epoch of a dataset.
+The number of samples of each bucket decides the number of batches: it is the same in every epoch of a dataset. In a
+block shuffle each lane of a round is such an epoch of its own, if it has samples for many batches: so blocks are read
+once, and the number of batches differs a little.
 
 Example:
     buckets = Buckets.of(np.array([[5.0], [7.0], [40.0]]), max_padding=0.3, bound=40)
@@ -13,15 +15,17 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
+
+from lading._core.train.order import Order
 
 if TYPE_CHECKING:
     from lading._core.train.feed import EpochOrder
@@ -33,6 +37,8 @@ LEFT_OUT: Final = -1
 
 _AT_ONCE: Final = 1 << 20
 """Positions of an order that are computed at once: a random order takes 40 bytes for each."""
+_MOST_LEFT: Final = 0.25
+"""Share of the samples of a lane of a round that do not fill batches of their bucket."""
 _SAME: Final = 1e-9
 """Aspect ratios whose logarithms differ by less are one."""
 
@@ -168,7 +174,7 @@ class Batches:
     """
 
     ends: NDArray[np.int64]
-    bucket: NDArray[np.int32]
+    bucket: NDArray[np.int64]
     most: NDArray[np.int64]
     whole: int
     resolutions: tuple[tuple[int, int], ...] = ()
@@ -176,7 +182,7 @@ class Batches:
     @classmethod
     def none(cls) -> Batches:
         """No batch."""
-        return cls(np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64), 0)
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -211,7 +217,7 @@ class SizedOrder:
         num_samples: positions of the epoch, without samples that are in no bucket.
         batches: of the epoch.
 
-    Memory: 8 bytes a sample; 40 while it is made.
+    Memory: 8 bytes a sample; 60 while it is made.
     """
 
     def __init__(self, order: EpochOrder, buckets: Buckets) -> None:
@@ -221,26 +227,15 @@ class SizedOrder:
             end = min(begin + _AT_ONCE, len(numbers))
             numbers[begin:end] = order.at(np.arange(begin, end))
         of = buckets.of[numbers]
-        places = np.argsort(of, kind="stable")  # the samples of a bucket together, each bucket in the order
-        counts = np.bincount(of + 1, minlength=len(buckets.most) + 1)
-        begins = np.cumsum(counts)[:-1]
-        cut = [*_cut(counts[1:], begins, buckets, places)]
-        lengths = np.concatenate([np.zeros(0, np.int64), *(each.lengths for each in cut)])
-        taken = np.concatenate([np.zeros(0, np.int64), *(each.places for each in cut)])
-        most = np.concatenate([np.zeros(0, np.int64), *(each.most for each in cut)])
-        bucket = np.concatenate([np.zeros(0, np.int32), *(each.bucket for each in cut)])
-        del of, places
+        cut = _by_round(order, of, buckets) if _cuts_rounds(order, buckets) else _by_bucket(of, buckets)
+        lengths, most, bucket, lasts = cut.lengths, cut.most, cut.bucket, cut.lasts
         ends = np.cumsum(lengths)
-        lasts = np.maximum.reduceat(taken, ends - lengths) if len(ends) else ends
-        by_place = np.lexsort((lasts, lengths < most))  # where the order has the last sample of each
-        self._lasts, lengths = lasts[by_place], lengths[by_place]
-        moved = np.repeat((ends[by_place] - lengths) - (np.cumsum(lengths) - lengths), lengths)
-        self._numbers = numbers[taken[moved + np.arange(len(taken))]]
-        self.batches = Batches(
-            np.cumsum(lengths), bucket[by_place], most[by_place], int(np.count_nonzero(lengths == most[by_place])),
-            buckets.resolutions,
-        )  # fmt: skip
-        self.num_samples = len(taken)
+        moved = np.repeat(cut.begins - (ends - lengths), lengths)
+        self._numbers = numbers[cut.places[moved + np.arange(len(moved))]]
+        self._lasts = lasts
+        whole = int(np.count_nonzero(lengths == most))
+        self.batches = Batches(ends, bucket, most, whole, buckets.resolutions)
+        self.num_samples = len(self._numbers)
 
     def at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers of the samples at some positions."""
@@ -262,57 +257,168 @@ class SizedOrder:
         if number >= batches.whole:
             return max(position, self.num_samples)
         end = self._order.round_end(int(self._lasts[number]))
-        until = int(np.searchsorted(self._lasts[: batches.whole], end))
+        until = number + int(np.argmax(np.append(self._lasts[number : batches.whole] >= end, [True])))
         return self.num_samples if until >= batches.whole else batches.position(until)
 
 
 class _Cut(NamedTuple):
-    """Batches that are cut from the samples of buckets: where the order has their samples, and how many each has."""
+    """Batches, in the order in which they come.
+
+    Attributes:
+        places: of samples in the order; those of a batch are neighbours.
+        begins: where the places of each batch begin.
+        lengths: number of samples of each.
+        most: samples that each may have.
+        bucket: of each; of several, the one of the largest samples.
+        lasts: the last place of each in the order.
+    """
 
     places: NDArray[np.int64]
+    begins: NDArray[np.int64]
     lengths: NDArray[np.int64]
     most: NDArray[np.int64]
-    bucket: NDArray[np.int32]
+    bucket: NDArray[np.int64]
+    lasts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, places: NDArray[np.int64], batches: _Batches) -> _Cut:
+        """Batches that have no order yet."""
+        begins, lengths = batches.begins, batches.lengths
+        bounds = np.stack([begins, begins + lengths], 1).reshape(-1)
+        lasts = np.maximum.reduceat(np.append(places, -1), bounds)[::2] if len(begins) else begins
+        return cls(places, begins, lengths, batches.most, batches.bucket, lasts)
+
+    def sorted(self, by: NDArray[np.int64]) -> _Cut:
+        """The batches in another order."""
+        return _Cut(self.places, *(each[by] for each in self[1:]))
 
 
-def _cut(
-    counts: NDArray[np.int64], begins: NDArray[np.int64], buckets: Buckets, places: NDArray[np.int64]
-) -> Iterator[_Cut]:
-    """Cut the samples of each bucket into batches, and what is left of them.
+class _Batches(NamedTuple):
+    """Batches of neighbours in a list of samples: where each begins, and as `_Cut` has them."""
+
+    begins: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    most: NDArray[np.int64]
+    bucket: NDArray[np.int64]
+
+
+# Buckets that are filled over a whole epoch
+
+
+def _by_bucket(of: NDArray[np.int32], buckets: Buckets) -> _Cut:
+    """Cut an epoch: batches come where the order has their last sample; those that are not full come at the end.
 
     Args:
-        counts: samples of each bucket.
-        begins: where each bucket begins in `places`.
+        of: the bucket of the sample at each place.
         buckets: what a batch may have.
-        places: of the samples, the buckets one after the other.
     """
-    most = buckets.most
-    whole = counts // most * most
-    for k in np.flatnonzero(counts).tolist():
-        number = int(whole[k] // most[k])
-        mine = places[begins[k] : begins[k] + whole[k]]
-        yield _Cut(mine, np.full(number, most[k]), np.full(number, most[k]), np.full(number, k, np.int32))
-    left = counts - whole
+    places = np.argsort(of, kind="stable")  # the samples of a bucket together, each bucket in the order
+    counts = np.bincount(of + 1, minlength=len(buckets.most) + 1)
+    begins, counts = np.cumsum(counts)[:-1], counts[1:]
+    number = counts // buckets.most
+    of_each = np.repeat(np.arange(len(number)), number)
+    within = np.arange(len(of_each)) - np.repeat(np.cumsum(number) - number, number)
+    most = buckets.most[of_each]
+    whole = _Batches(begins[of_each] + within * most, most, most, of_each)
+    left = counts - number * buckets.most
+    rest = np.concatenate([np.zeros(0, np.int64), *(
+        places[begins[k] + counts[k] - left[k] : begins[k] + counts[k]] for k in np.flatnonzero(left)[::-1]
+    )])  # fmt: skip
+    last = _merged(left, buckets, len(places))
+    both = _Batches(*map(np.concatenate, zip(whole, last, strict=True)))
+    found = _Cut.of(np.concatenate([places, rest]), both)
+    return found.sorted(np.lexsort((found.lasts, found.lengths < found.most)))
+
+
+def _merged(left: NDArray[np.int64], buckets: Buckets, begin: int) -> _Batches:
+    """Cut what is left of the buckets, the largest sizes first, from a place on."""
     lengths, limits, bucket = list[int](), list[int](), list[int]()
-    sides, room = np.zeros(buckets.highs.shape[1]), 0
-    rest = [np.zeros(0, np.int64)]
+    sides = np.zeros(buckets.highs.shape[1])
     for k in np.flatnonzero(left)[::-1].tolist():
-        rest.append(places[begins[k] + whole[k] : begins[k] + counts[k]])
         new = int(left[k])
         while new:
-            wider = np.maximum(sides, buckets.highs[k])
-            if lengths and buckets.merges and (room := buckets.most_of(wider) - lengths[-1]) > 0:
-                sides = wider
-            else:
-                sides, room = buckets.highs[k], int(most[k])
+            wider, room = np.maximum(sides, buckets.highs[k]), 0
+            if lengths and buckets.merges:
+                room = buckets.most_of(wider) - lengths[-1]
+            if room <= 0:
+                wider, room = buckets.highs[k], int(buckets.most[k])
                 lengths.append(0)
                 limits.append(0)
                 bucket.append(k)
-            lengths[-1] += min(room, new)
+            sides, taken = wider, min(room, new)
+            lengths[-1] += taken
             limits[-1] = buckets.most_of(sides)
-            new -= min(room, new)
-    yield _Cut(np.concatenate(rest), np.array(lengths, np.int64), np.array(limits, np.int64),
-               np.array(bucket, np.int32))  # fmt: skip
+            new -= taken
+    found = np.array(lengths, np.int64)
+    return _Batches(begin + np.cumsum(found) - found, found, np.array(limits, np.int64), np.array(bucket, np.int64))
+
+
+# Batches of each round of a block shuffle
+
+
+def _cuts_rounds(order: EpochOrder, buckets: Buckets) -> TypeGuard[Order]:
+    """Whether batches hold samples of one lane of one round each, so that ranks read blocks of their own, once.
+
+    That is so where a lane of a round has samples for many batches of all buckets, and batches have any number of
+    samples.
+    """
+    if not isinstance(order, Order) or order.shuffle.kind != "block" or buckets.bound == inf or buckets.resolutions:
+        return False
+    counts = np.bincount(buckets.of[buckets.of != LEFT_OUT], minlength=len(buckets.most))
+    parts = max(order.num_samples / (order.shuffle.block * order.shuffle.window), 1)
+    left = np.minimum(buckets.most / 2, counts / parts).sum() * parts
+    return bool(left <= _MOST_LEFT * len(buckets.of))
+
+
+def _by_round(order: Order, of: NDArray[np.int32], buckets: Buckets) -> _Cut:
+    """Cut each lane of each round by itself, the largest samples first; the lanes then give batches in turn.
+
+    Where a lane has fewer batches than others, some of its batches are halved: so ranks keep their lanes.
+    """
+    lanes, part = order.shuffle.lanes, order.parts()
+    places = np.lexsort((-of, part))
+    places = places[of[places] != LEFT_OUT]
+    of_each, part_of_each = of[places], part[places]
+    parts, at = np.unique(part_of_each, return_index=True)
+    ends = np.append(at[1:], len(places))
+    runs = np.flatnonzero(np.diff(of_each)) + 1  # where another bucket begins
+    which, found = np.arange(len(parts)), list[tuple[NDArray[np.int64], ...]]()
+    while len(which):
+        until = np.minimum(at[which] + buckets.most[of_each[at[which]]], ends[which])
+        if not buckets.merges:
+            until = np.minimum(until, np.append(runs, len(places))[np.searchsorted(runs, at[which], "right")])
+        found.append((which, at[which], until))
+        at[which] = until
+        which = which[until < ends[which]]
+    owner, begins, stops = (np.concatenate(each) for each in zip(*found, strict=True)) if found else [parts] * 3
+    owner, begins, lengths = _halved(parts, owner, begins, stops - begins, lanes)
+    cut = _Cut.of(places, _Batches(begins, lengths, lengths, of_each[begins].astype(np.int64)))
+    by = np.lexsort((cut.lasts, owner))
+    turn = np.arange(len(by)) - np.searchsorted(owner[by], owner[by])  # number of a batch in its lane of its round
+    return cut.sorted(by[np.lexsort((parts[owner[by]] % lanes, turn, parts[owner[by]] // lanes))])
+
+
+def _halved(
+    parts: NDArray[np.int64],
+    owner: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    lanes: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Halve batches until each lane of a round has as many as the others, as far as batches have two samples."""
+    count = np.bincount(owner, minlength=len(parts))
+    rounds = parts // lanes
+    most = np.maximum.reduceat(count, np.flatnonzero(np.diff(rounds, prepend=-1))) if len(parts) else count
+    lacking = np.repeat(most, np.unique(rounds, return_counts=True)[1]) - count
+    by = np.lexsort((-lengths, owner))
+    rank = np.arange(len(by)) - np.searchsorted(owner[by], owner[by])
+    cut = by[(rank < lacking[owner[by]]) & (lengths[by] > 1)]
+    first = lengths[cut] - lengths[cut] // 2
+    more = (owner[cut], begins[cut] + first, lengths[cut] // 2)
+    lengths = lengths.copy()
+    lengths[cut] = first
+    owner, begins, lengths = (np.concatenate(each) for each in zip((owner, begins, lengths), more, strict=True))
+    return owner, begins, lengths
 
 
 def _steps(sizes: NDArray[np.float64], max_padding: float) -> NDArray[np.int64]:

@@ -475,6 +475,8 @@ class Loader:
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank, also after a resume (`batches_done`).
 
+        By size with a block shuffle, epochs differ a little.
+
         Raises TypeError for a mixture that never stops; `epoch_size` gives it epochs.
         """
         share = self.share_of(self.epoch)

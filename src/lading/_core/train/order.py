@@ -32,6 +32,8 @@ __all__ = ["LANES", "Kind", "Order", "Shuffle", "shuffle_of"]
 
 Kind: TypeAlias = Literal["none", "global", "block"]
 
+_AT_ONCE: Final = 1 << 20
+"""Positions that are computed at once, where all of an epoch are asked for."""
 _WINDOW: Final = 8
 LANES: Final = 8
 """Of a round, unless the user says otherwise: ranks of a machine."""
@@ -108,6 +110,15 @@ class Order:
         if self.shuffle.kind != "block":
             return self.num_samples
         return int(self._rounds_at(np.array([position]))[2][0]) if position < self.num_samples else position
+
+    def parts(self) -> NDArray[np.int64]:
+        """The lane of a round that each position is of: of a block shuffle, which reads each by itself."""
+        found = np.empty(self.num_samples, np.int64)
+        for first in range(0, len(found), _AT_ONCE):
+            positions = np.arange(first, min(first + _AT_ONCE, len(found)))
+            rounds, begins, _ = self._rounds_at(positions)
+            found[positions] = rounds * self.shuffle.lanes + (positions - begins) % self.shuffle.lanes
+        return found
 
     def _permutation(self, count: int, *use: Any) -> Permutation:
         return Permutation(count, derived_key(self._seed, self._epoch, *use))
