@@ -139,9 +139,22 @@ def test_a_file_that_does_not_say_its_length() -> None:
 
 
 def test_the_sound_of_a_video_is_cut_too() -> None:
-    data = sound_of_video(_SOUND)
-    whole = sound(44_100)(data)
-    assert np.array_equal(sound(44_100, start=0.25, stop=0.5)(data), whole[:, 11_025:22_050])
+    """Of a long file, which is decoded twice, and of a short one."""
+    for seconds in (25, 1):
+        data = sound_of_video(np.tile(_SOUND, (seconds, 1)))
+        whole = sound(44_100)(data)
+        total = whole.shape[1]
+        assert np.array_equal(whole.T, _by_pyav(data))
+        for start, stop in ((0.25, 0.5), (total / 44_100 - 0.5, None)):
+            wanted = slice(round(start * 44_100), None if stop is None else round(stop * 44_100))
+            assert np.array_equal(sound(44_100, start=start, stop=stop)(data), whole[:, wanted])
+        first = (total - 22_050 + 1) // 2
+        assert np.array_equal(sound(44_100, seconds=0.5, at="middle")(data), whole[:, first : first + 22_050])
+
+
+def _by_pyav(data: bytes) -> np.ndarray[Any, Any]:
+    with pytest.importorskip("av").open(io.BytesIO(data)) as file:
+        return np.concatenate([frame.to_ndarray().T for frame in file.decode(audio=0)])
 
 
 def test_a_rate_that_no_sound_has_takes_no_memory() -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
@@ -98,6 +99,11 @@ class AudioFile(_MediaFile):
         return f"<AudioFile {_shown(self)}>"
 
 
+_BLOCK_NUMBERS = 1 << 20
+_UNCOUNTED = (1 << 63) - 1
+"""Frames that libsndfile says of a file whose header does not."""
+
+
 def read_sound(
     data: bytes, part: Callable[[int, int], tuple[int, int]] | None = None
 ) -> tuple[NDArray[np.float32], int]:
@@ -109,7 +115,7 @@ def read_sound(
     Args:
         data: the file.
         part: is given the number of frames and the frames a second, and returns the first frame to read and the one
-            behind the last. soundfile seeks to it, and PyAV decodes the whole file. None reads all.
+            behind the last. soundfile seeks to it, and PyAV decodes the file up to there. None reads all.
 
     Raises:
         DataError: the bytes are no audio that these read, or a WAV or FLAC file that is cut.
@@ -119,8 +125,7 @@ def read_sound(
     by_pyav = (info is not None and info.format in _SOUND_OF_PYAV) or _is_adts(data)
     read = None if by_pyav else _sound(lambda soundfile: _blocks(soundfile, data, part))
     if read is None:
-        found, rate = _sound_by_pyav(data)
-        return found if part is None else found[slice(*part(len(found), rate))], rate
+        return _sound_by_pyav(data, part)
     blocks, rate, there = read
     found = blocks[1] if len(blocks) == 2 else np.concatenate(blocks)  # noqa: PLR2004 - none of all, and the only one
     if info is not None and info.duration_s and (info.format == "flac" or info.codec in ("pcm", "float")):
@@ -150,9 +155,6 @@ def _blocks(
         return blocks, int(file.samplerate), at if end is None else file.frames - (end - at)
 
 
-_BLOCK_NUMBERS = 1 << 20
-_UNCOUNTED = (1 << 63) - 1
-"""Frames that libsndfile says of a file whose header does not."""
 _SOUND_OF_PYAV = frozenset(("m4a", "mp4", "mov", "mkv", "webm", "avi"))
 
 
@@ -161,7 +163,8 @@ def _is_adts(data: bytes) -> bool:
     return len(data) > 1 and data[0] == 0xFF and data[1] & 0xF6 == 0xF0  # noqa: PLR2004 - the bits of a frame
 
 
-def _sound_by_pyav(data: bytes) -> tuple[NDArray[np.float32], int]:
+def _sound_by_pyav(data: bytes, part: Callable[[int, int], tuple[int, int]] | None) -> tuple[NDArray[np.float32], int]:
+    """Return sound as `read_sound`. Of a long file whose part is asked for, two passes keep no more than the part."""
     try:
         import av
     except ImportError as error:
@@ -170,22 +173,38 @@ def _sound_by_pyav(data: bytes) -> tuple[NDArray[np.float32], int]:
             error, "AAC, the sound of videos, and files without a length are decoded with PyAV", "av", advice
         ) from error
     try:
-        opened: Any = av.open(io.BytesIO(data))
-        with opened as file:
-            known = [stream for stream in file.streams.audio if stream.codec_context is not None]
-            if not known:
-                raise DataError("there is no sound in this file")
-            stream = known[0]
-            rate, channels = stream.rate, stream.channels
-            resampler = av.AudioResampler(format="flt", layout=stream.layout.name, rate=rate)
-            blocks = [
-                made.to_ndarray().reshape(-1, channels)
-                for frame in (*file.decode(stream), None)
-                for made in resampler.resample(frame)
-            ]
+        found, rate, total = _decoded(av, data, most=_UNCOUNTED if part is None else 2 * _BLOCK_NUMBERS)
+        if part is None:
+            return found, rate
+        begin, end = part(total, rate)
+        return found[begin:end] if len(found) == total else _decoded(av, data, begin, end)[0], rate
+    except LadingError:  # of what chooses the part
+        raise
     except (av.FFmpegError, ValueError, LookupError) as error:
         raise DataError("the audio cannot be decoded", found=str(error)[:200]) from error
-    return np.concatenate([np.zeros((0, channels), np.float32), *blocks]), int(rate)
+
+
+def _decoded(
+    av: Any, data: bytes, begin: int = 0, end: int = _UNCOUNTED, most: int = _UNCOUNTED
+) -> tuple[NDArray[np.float32], int, int]:
+    """Return frames from `begin` to `end`, up to `most` numbers of them; the frames a second; how many there are."""
+    with av.open(io.BytesIO(data)) as file:
+        known = [stream for stream in file.streams.audio if stream.codec_context is not None]
+        if not known:
+            raise DataError("there is no sound in this file")
+        stream = known[0]
+        rate, channels = stream.rate, stream.channels
+        resampler = av.AudioResampler(format="flt", layout=stream.layout.name, rate=rate)
+        at, blocks = 0, [np.zeros((0, channels), np.float32)]
+        for frame in chain(file.decode(stream), [None]):
+            for made in resampler.resample(frame):
+                block = made.to_ndarray().reshape(-1, channels)
+                if at + len(block) > begin and (at + len(block)) * channels <= most:
+                    blocks.append(block[max(begin - at, 0) : end - at])
+                at += len(block)
+            if at >= end:
+                break
+    return np.concatenate(blocks), int(rate), at
 
 
 _OBJECT = re.compile(r"<_io\.BytesIO object at 0x[0-9a-f]+>")
