@@ -36,7 +36,7 @@ def test_frames_are_those_of_a_decoder_from_the_first_on(kind: str, codec: str, 
     assert np.array_equal(found, [whole[int(i)] for i in numbers])
 
 
-def test_frames_of_a_size_and_a_shortvideo_file() -> None:
+def test_frames_of_a_size_and_a_short_video() -> None:
     found = frames(count=4, image_size=(12, 16))(video_file(2))
     assert found.shape == (4, 12, 16, 3)
     assert (found[0] == found[1]).all()
@@ -70,7 +70,7 @@ def test_frames_stand_upright() -> None:
         assert found[:, : middle - 4].mean() < 50
 
 
-def test_frames_of_what_is_novideo_file() -> None:
+def test_frames_of_what_is_no_video() -> None:
     pytest.importorskip("av")
     for data in (b"", b"no video", video_file(30)[:400]):
         with pytest.raises(DataError, match="video"):
