@@ -200,7 +200,7 @@ def _decoded(
             for made in resampler.resample(frame):
                 block = made.to_ndarray().reshape(-1, channels)
                 if at + len(block) > begin and (at + len(block)) * channels <= most:
-                    blocks.append(block[max(begin - at, 0) : end - at])
+                    blocks.append(block[max(begin - at, 0) : max(end - at, 0)])
                 at += len(block)
             if at >= end:
                 break
