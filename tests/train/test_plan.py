@@ -126,7 +126,7 @@ def test_memory_is_at_most_what_is_read_ahead(folder: Path) -> None:
 @pytest.mark.parametrize("shuffle", ["global", "block"])
 def test_a_billion_samples_are_planned_by_some_stretches(folder: Path, shuffle: Any) -> None:
     ends = np.arange(1, 1001) * 1_000_000
-    one = {"unit_samples": 1, "read_samples": 1, "batch_samples": 0, "kept_bytes": 0}
+    one = {"unit_samples": 1, "read_samples": 1, "batch_samples": 0, "by_reference": False, "kept_bytes": 0}
     layout = Layout(ends, sample_bytes=_BYTES, **one, remote=True, fingerprint="", old_fingerprint="")
     feed = DatasetFeed(lading.open(folder / "parquet"), layout, resolved(shuffle, layout), 0)
     share = Share(10**9, 32, "short", 0, 8)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
+from lading._core.arrow.references import is_ref
 from lading._core.dataset.order.chosen import ChosenSamples
 from lading._core.dataset.shards.shards import Shards
 from lading._core.formats.base import ShardReader
@@ -33,6 +34,7 @@ class Layout:
         read_samples: samples that are read to read one: of a unit, or of one of its pages.
         batch_samples: samples that are read at once where most of them are wanted, else one by one: a record batch; 0
             where there are no such samples.
+        by_reference: whether payload is fetched by references, which has a rule of its own for gaps between samples.
         kept_bytes: of such samples that readers of remote files keep, and do not read again.
         remote: whether the files are in a store of high latency.
         fingerprint: 16 hex digits, the same for the same shards and steps wherever they lie.
@@ -44,6 +46,7 @@ class Layout:
     unit_samples: int
     read_samples: int
     batch_samples: int
+    by_reference: bool
     kept_bytes: int
     remote: bool
     fingerprint: str
@@ -62,7 +65,8 @@ def layout_of(shards: Shards, chosen: ChosenSamples | None) -> Layout:
     sizes = table.column("size_bytes")
     stored = 0 if sizes.null_count or not total else pc.sum(sizes).as_py() // total
     first = int(np.argmax(ends > 0)) if total else None
-    unit, read, places, kept = (1, 1, 0, 0) if first is None else _units(shards.counted_shard(first))
+    view = None if first is None else shards.counted_shard(first)
+    unit, read, places, kept = (1, 1, 0, 0) if view is None else _units(view)
     paths = table.column("path").to_pylist()
     return Layout(
         shard_ends=ends if chosen is None else _ends_behind(ends, chosen),
@@ -70,6 +74,7 @@ def layout_of(shards: Shards, chosen: ChosenSamples | None) -> Layout:
         unit_samples=unit,
         read_samples=read,
         batch_samples=places,
+        by_reference=view is not None and any(is_ref(field.type) for field in view.schema()),
         kept_bytes=kept,
         remote=first is not None and is_remote(resolve(shards.path(first), shards.stores)[0]),
         fingerprint=_fingerprint(_names(paths), shards, ends, chosen),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
 from threading import Lock
-from typing import Self, TypeAlias, TypeVar, cast, get_args
+from typing import Final, Self, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +52,9 @@ from lading.errors import BadReference, CorruptShard, LadingError, LimitExceeded
 from lading.limits import DEFAULT_LIMITS, Growth, Limits, raised_by
 from lading.options import OnError
 
-__all__ = ["ERROR_COLUMN", "Fetcher", "OnFailure", "earlier_errors", "materialise", "value_bounds", "write_errors"]
+__all__ = [
+    "ERROR_COLUMN", "FEWER", "Fetcher", "OnFailure", "earlier_errors", "materialise", "value_bounds", "write_errors",
+]  # fmt: skip
 
 OnFailure: TypeAlias = Callable[[pa.RecordBatch, dict[int, str], int], None]
 """Called with a part of a batch, the errors by row of the part, in order, and the first row of the part in the batch.
@@ -86,7 +88,7 @@ _FEW_VALUES, _FEW_BYTES = 64, 64 << 10
 _WINDOWS_TOGETHER = 256
 """Windows of few values whose copies share a buffer."""
 _MAX_REQUEST_BYTES = 8 << 20
-_FEWER = 4
+FEWER: Final = 4
 """Gaps of twice the usual size are read where that divides the number of requests by so much. All samples are a little
 larger than the gap then, and latency costs more than the bytes."""
 _UNPACKED_BYTES = 32 << 20
@@ -702,7 +704,7 @@ def _asked(
     plan, wide = (
         plan_ranges(offset, length, max_gap_bytes=most, max_request_bytes=_MAX_REQUEST_BYTES) for most in (gap, 2 * gap)
     )
-    plan = wide if _FEWER * len(wide.length) <= len(plan.length) else plan
+    plan = wide if FEWER * len(wide.length) <= len(plan.length) else plan
     return plan, [pa.py_buffer(b) for b in ranges_of(store, path, plan.requests, version)]
 
 

@@ -20,6 +20,7 @@ from lading._core.dataset.opened import opened
 from lading._core.dataset.query import Queryable
 from lading._core.json_forms import InJson, ShuffleJson
 from lading._core.result_text import ResultText
+from lading._core.storage.fetch import FEWER
 from lading._core.train.buckets import LEFT_OUT, Buckets, SizedOrder
 from lading._core.train.columns import ColumnMaker, Recipe
 from lading._core.train.feed import USUAL_BYTES, DatasetFeed, EpochOrder
@@ -361,9 +362,14 @@ def _read_of(steps: Sequence[NDArray[np.int64]], order: EpochOrder, share: Share
     stops, in_shard = np.minimum(starts + unit[new], ends[shard[new]]), shard[new]
     read = kept.missing(starts)
     starts, stops, in_shard = starts[read], stops[read], in_shard[read]
-    gap = _GAP_BYTES // size if layout.remote else 0
+    gaps, jumps = starts[1:] - stops[:-1], np.diff(in_shard) > 0
     apart = np.ones(len(starts), bool)
-    apart[1:] = (np.diff(in_shard) > 0) | (starts[1:] - stops[:-1] > gap)
+    apart[1:] = jumps | (gaps > (_GAP_BYTES // size if layout.remote else 0))
+    if layout.remote and layout.by_reference and len(starts):
+        wide = apart.copy()
+        wide[1:] = jumps | (gaps > 2 * _GAP_BYTES // size)
+        few = FEWER * np.bincount(in_shard[wide]) <= np.bincount(in_shard[apart])  # as `storage.fetch` asks a file
+        apart = np.where(few[in_shard], wide, apart)
     begin = np.flatnonzero(apart)
     end = np.append(begin[1:], len(starts)) - 1 if len(begin) else begin
     sizes = (stops[end] - starts[begin]) * size
