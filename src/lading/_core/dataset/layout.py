@@ -34,7 +34,7 @@ class Layout:
         read_samples: samples that are read to read one: of a unit, or of one of its pages.
         batch_samples: samples that are read at once where most of them are wanted, else one by one: a record batch; 0
             where there are no such samples.
-        by_reference: whether payload is fetched by references, which has a rule of its own for gaps between samples.
+        by_reference: whether payload of remote files is fetched by references, which has a rule of its own for gaps.
         kept_bytes: of such samples that readers of remote files keep, and do not read again.
         remote: whether the files are in a store of high latency.
         fingerprint: 16 hex digits, the same for the same shards and steps wherever they lie.
@@ -67,6 +67,7 @@ def layout_of(shards: Shards, chosen: ChosenSamples | None) -> Layout:
     first = int(np.argmax(ends > 0)) if total else None
     view = None if first is None else shards.counted_shard(first)
     unit, read, places, kept = (1, 1, 0, 0) if view is None else _units(view)
+    remote = first is not None and is_remote(resolve(shards.path(first), shards.stores)[0])
     paths = table.column("path").to_pylist()
     return Layout(
         shard_ends=ends if chosen is None else _ends_behind(ends, chosen),
@@ -74,9 +75,9 @@ def layout_of(shards: Shards, chosen: ChosenSamples | None) -> Layout:
         unit_samples=unit,
         read_samples=read,
         batch_samples=places,
-        by_reference=view is not None and any(is_ref(field.type) for field in view.schema()),
+        by_reference=remote and view is not None and any(is_ref(field.type) for field in view.schema()),
         kept_bytes=kept,
-        remote=first is not None and is_remote(resolve(shards.path(first), shards.stores)[0]),
+        remote=remote,
         fingerprint=_fingerprint(_names(paths), shards, ends, chosen),
         old_fingerprint=_fingerprint(_old_names(paths), shards, ends, chosen),
     )

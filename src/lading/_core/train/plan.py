@@ -365,7 +365,7 @@ def _read_of(steps: Sequence[NDArray[np.int64]], order: EpochOrder, share: Share
     gaps, jumps = starts[1:] - stops[:-1], np.diff(in_shard) > 0
     apart = np.ones(len(starts), bool)
     apart[1:] = jumps | (gaps > (_GAP_BYTES // size if layout.remote else 0))
-    if layout.remote and layout.by_reference and len(starts):
+    if layout.by_reference and len(starts):
         wide = apart.copy()
         wide[1:] = jumps | (gaps > 2 * _GAP_BYTES // size)
         few = FEWER * np.bincount(in_shard[wide]) <= np.bincount(in_shard[apart])  # as `storage.fetch` asks a file
