@@ -178,9 +178,9 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         image_size: height and width of images, one number for both: a column of them is one array. A list of several,
             as `lading.train.aspect_buckets` gives it: each batch has images of one of them, each image in the one whose
             aspect ratio is nearest to its own. None leaves images as they are.
-        fit: how images come to `image_size`: `stretch`, which is the default, changes proportions; `crop` cuts off what
-            juts out on both sides; `pad` adds black bars on both sides; `shortest` gives the shorter side the size and
-            keeps the rest, so that a column is a list.
+        fit: how images come to `image_size`: `stretch`, which is the default, changes proportions; `crop`, the default
+            for a list of sizes, cuts off what juts out on both sides; `pad` adds black bars on both sides; `shortest`
+            gives the shorter side the size and keeps the rest, so that a column is a list.
         transform: is given every sample, a dict of decoded values, and returns one: for augmentation, tokenizing. With
             an argument `rng` it is given a `numpy.random.Generator` too, of the seed, the epoch and the place of the
             sample in the order: a resumed job draws the same numbers, with any ranks and workers.
