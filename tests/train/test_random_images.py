@@ -224,10 +224,16 @@ def test_arguments_that_make_no_sense_are_refused(options: dict[str, Any], reaso
 
 
 def test_images_without_a_size_are_refused_where_they_need_one(folder: Path) -> None:
-    for options in ({"random_crop": (0.5, 1)}, {"fit": "pad"}):
-        with pytest.raises(
-            UsageError, match=f"{next(iter(options))} says how images come to a size, and there is none"
-        ):
-            ColumnMaker(Recipe(decode={"png": images(**options)}))
+    with pytest.raises(UsageError, match="a random crop is stretched to a size, and there is none"):
+        ColumnMaker(Recipe(decode={"png": images(random_crop=(0.5, 1))}))
+    with pytest.raises(UsageError, match="fit says how images come to a size, and there is none"):
+        ColumnMaker(Recipe(decode={"png": images(fit="pad")}))
+    both: list[dict[str, Any]] = [
+        {"decode": {"png": images((4, 8))}, "image_size": 8, "fit": "shortest"},
+        {"decode": {"png": images(fit="shortest")}, "image_size": (4, 8)},
+    ]
+    for recipe in both:
+        with pytest.raises(UsageError, match="the shortest side is one number"):
+            ColumnMaker(Recipe(**recipe))
     with pytest.raises(UsageError, match=r"lading\.train\.images is for images and bytes"):
         next(iter(_loader(folder, decode={"cls": images(4)})))

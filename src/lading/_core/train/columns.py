@@ -760,19 +760,22 @@ def _refuse_wrong(recipe: Recipe) -> None:
                          found=repr(recipe.decode))  # fmt: skip
     for name, how in (recipe.decode or {}).items():
         if isinstance(how, Pictures):
-            _refuse_without_size(name, how, recipe)
+            _refuse_wrong_pictures(name, how, recipe)
         elif how is not None and not callable(how) and how not in get_args(Way):
             raise UsageError(f"no such way to decode {name!r}", found=repr(how),
                              expected="pil, numpy, torch, lading.train.images(…), None or a function")  # fmt: skip
 
 
-def _refuse_without_size(name: str, pictures: Pictures, recipe: Recipe) -> None:
-    given = {"fit": pictures.fit, "random_crop": pictures.random_crop}
-    for argument, value in given.items():
-        if value is not None and pictures.size is None and recipe.image_size is None:
-            raise UsageError(f"{argument} says how images come to a size, and there is none",
-                             found=f"decode={{{name!r}: images({argument}={value!r})}}",
-                             advice=f"Give it a size: images(224, {argument}={value!r}).")  # fmt: skip
+def _refuse_wrong_pictures(name: str, pictures: Pictures, recipe: Recipe) -> None:
+    """Raise UsageError for images of a column that need a size and have none, or a fit that does not suit it."""
+    sizes = sizes_of(recipe.image_size) if pictures.size is None else (pictures.size,)
+    if pictures.random_crop is None:
+        refuse_wrong_fit(pictures.fit or recipe.fit, sizes)
+    elif not sizes:
+        given = f"random_crop={pictures.random_crop}"
+        raise UsageError("a random crop is stretched to a size, and there is none",
+                         found=f"decode={{{name!r}: images({given})}}",
+                         advice=f"Give it a size: images(224, {given}).")  # fmt: skip
 
 
 def _refuse_ignored(recipe: Recipe) -> None:
