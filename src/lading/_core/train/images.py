@@ -105,7 +105,17 @@ class Pictures:
 AS_THEY_ARE: Final = Pictures()
 
 
-@public("lading.train.images")
+_OF_OTHERS: Final = {
+    "scale": "Write random_crop=(0.08, 1): the least and the most share of the area.",
+    "crop": 'Write fit="crop" for the middle, or random_crop=(0.08, 1).',
+    "center_crop": 'Write fit="crop".',
+    "p": "Write flip=0.5.",
+    "image_size": "Write size=224, or leave it to the loader.",
+}
+"""Arguments of torchvision's transforms, and of the loader."""
+
+
+@public("lading.train.images", _OF_OTHERS)
 def images(
     size: int | Size | None = None,
     *,

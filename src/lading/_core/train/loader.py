@@ -81,6 +81,7 @@ _OF_OTHERS: Final = {
     "predownload": 'Write ahead_bytes="1GB": so much is read ahead of the loop.',
     "handler": 'Write on_error="skip": loader.skipped lists the samples that were replaced.',
     "resize": 'Write image_size=(height, width), and fit="crop" or fit="pad" to keep proportions.',
+    "center_crop": 'Write image_size=224, fit="crop".',
     "random_crop": 'Write decode={"jpg": lading.train.images(224, random_crop=(0.08, 1))}.',
     "flip": 'Write decode={"jpg": lading.train.images(224, flip=0.5)}.',
     "epochs": "A loop over the loader is one epoch.",
