@@ -65,6 +65,7 @@ _FIRST_BATCHES: Final = 1
 _NAMED_FILES: Final = 3
 _WAIT_S: Final = 0.5
 _CHECK_S: Final = 0.005
+_CHECK_SHARE: Final = 0.02
 """A file is looked at as often while the values in its map are decoded: to touch what it has lost ends the process."""
 _READ_S: Final = 300.0
 _THREADS_A_BATCH: Final = 8
@@ -617,7 +618,7 @@ def _stacks(name: str) -> list[str]:
 
 
 class _NowAndThen:
-    """Calls a check that takes as long as a system call for each of many files, at most every few milliseconds.
+    """Calls a check at most every few milliseconds, and for a fiftieth of the time: it is a system call for each file.
 
     Args:
         check: what is called. While it raises, each call calls it.
@@ -631,7 +632,7 @@ class _NowAndThen:
     def __call__(self) -> None:
         if (now := time.monotonic()) >= self._next:
             self._check()
-            self._next = now + _CHECK_S
+            self._next = now + max(_CHECK_S, (time.monotonic() - now) / _CHECK_SHARE)
 
 
 class _Spread:
