@@ -123,7 +123,7 @@ def plan(  # noqa: PLR0913 - one argument an option
         typer.Option(
             "--max-padding",
             metavar="SHARE",
-            help="Share of a batch that is padding, at most; by default 0.1, but for the last batches.",
+            help="Share of a batch that is padding, at most; by default 0.1, and 0.2 for the last batches.",
             show_default=False,
             rich_help_panel=_BY_SIZE,
         ),

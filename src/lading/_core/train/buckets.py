@@ -53,7 +53,8 @@ class Buckets:
         highs: the largest ones.
         bound: the padded size of a batch, at most: the largest sides of its samples, and their number, multiplied.
         batch_size: samples of a batch, at most; None for any number.
-        merges: whether what is left of several buckets at the end of an epoch may make a batch.
+        most_merged: share by which the smallest sample of a batch may be below the largest one, where the batch is of
+            what is left of several buckets; 0 for batches of one bucket each.
         resolutions: height and width of the images of each bucket; empty where images keep their sizes.
     """
 
@@ -62,7 +63,7 @@ class Buckets:
     highs: NDArray[np.float64]
     bound: float = inf
     batch_size: int | None = None
-    merges: bool = True
+    most_merged: float = 0.0
     resolutions: tuple[tuple[int, int], ...] = ()
 
     @classmethod
@@ -73,7 +74,7 @@ class Buckets:
         *,
         bound: float = inf,
         batch_size: int | None = None,
-        merges: bool = True,
+        most_merged: float = 0.0,
         leaves_out: bool = False,
     ) -> Buckets:
         """Buckets of samples of which the smallest one has at least `1 - max_padding` of the size of the largest one.
@@ -83,7 +84,7 @@ class Buckets:
             max_padding: share of a batch that is padding, at most; below 1.
             bound: see the attributes. Larger samples are batches of their own.
             batch_size: see the attributes.
-            merges: see the attributes.
+            most_merged: see the attributes.
             leaves_out: whether samples above the bound are in no bucket.
 
         Memory: 40 bytes a sample, of which 4 stay.
@@ -109,7 +110,7 @@ class Buckets:
         for i, side in enumerate(sides.T):
             np.minimum.at(lows[:, i], of[there], side[there])
             np.maximum.at(highs[:, i], of[there], side[there])
-        return cls(of, lows, highs, bound, batch_size, merges)
+        return cls(of, lows, highs, bound, batch_size, most_merged)
 
     @classmethod
     def by_shape(
@@ -139,12 +140,25 @@ class Buckets:
             near = far <= far.min(axis=1, keepdims=True) + _SAME
             by_area = np.where(near, np.abs(np.log(part.prod(axis=1, keepdims=True)) - areas), inf)
             of[begin : begin + size] = by_area.argmin(axis=1)
-        return cls(of, whole, whole, bound, batch_size, merges=False, resolutions=tuple(resolutions))
+        return cls(of, whole, whole, bound, batch_size, resolutions=tuple(resolutions))
 
     @cached_property
     def most(self) -> NDArray[np.int64]:
         """Samples of a batch of each bucket."""
         return np.array([self.most_of(high) for high in self.highs], np.int64)
+
+    @cached_property
+    def lowest(self) -> NDArray[np.int64]:
+        """The first of the buckets whose samples may be in a batch with those of each bucket."""
+        found = np.arange(len(self.highs))
+        for k in found.tolist() if self.most_merged else ():
+            low, high, j = self.lows[k], self.highs[k], k - 1
+            while j >= 0:
+                low, high = np.minimum(low, self.lows[j]), np.maximum(high, self.highs[j])
+                if low.prod() < (1 - self.most_merged) * high.prod():
+                    break
+                found[k], j = j, j - 1
+        return found
 
     def most_of(self, sides: NDArray[np.float64]) -> int:
         """How many samples with these largest sides a batch may have; at least one."""
@@ -338,7 +352,7 @@ def _merged(left: NDArray[np.int64], buckets: Buckets, begin: int) -> _Batches:
         new = int(left[k])
         while new:
             wider, room = np.maximum(sides, buckets.highs[k]), 0
-            if lengths and buckets.merges:
+            if lengths and k >= buckets.lowest[bucket[-1]]:
                 room = buckets.most_of(wider) - lengths[-1]
             if room <= 0:
                 wider, room = buckets.highs[k], int(buckets.most[k])
@@ -381,17 +395,20 @@ def _by_round(order: Order, of: NDArray[np.int32], buckets: Buckets) -> _Cut:
     of_each, part_of_each = of[places], part[places]
     parts, at = np.unique(part_of_each, return_index=True)
     ends = np.append(at[1:], len(places))
-    runs = np.flatnonzero(np.diff(of_each)) + 1  # where another bucket begins
+    # Where the first sample of a lane of a round is that may not be in a batch with the sample at a place. Two sides of
+    # several buckets may be larger together than those of one.
+    lowest = buckets.lowest if buckets.highs.shape[1] == 1 else np.arange(len(buckets.highs))
+    lane = np.repeat(np.arange(len(parts)), ends - at) * (len(lowest) + 1)
+    stops = np.searchsorted(lane - of_each, lane - lowest[of_each], "right")
     which, found = np.arange(len(parts)), list[tuple[NDArray[np.int64], ...]]()
     while len(which):
         until = np.minimum(at[which] + buckets.most[of_each[at[which]]], ends[which])
-        if not buckets.merges:
-            until = np.minimum(until, np.append(runs, len(places))[np.searchsorted(runs, at[which], "right")])
+        until = np.minimum(until, stops[at[which]])
         found.append((which, at[which], until))
         at[which] = until
         which = which[until < ends[which]]
-    owner, begins, stops = (np.concatenate(each) for each in zip(*found, strict=True)) if found else [parts] * 3
-    owner, begins, lengths = _halved(parts, owner, begins, stops - begins, lanes)
+    owner, begins, until = (np.concatenate(each) for each in zip(*found, strict=True)) if found else [parts] * 3
+    owner, begins, lengths = _halved(parts, owner, begins, until - begins, lanes)
     cut = _Cut.of(places, _Batches(begins, lengths, lengths, of_each[begins].astype(np.int64)))
     by = np.lexsort((cut.lasts, owner))
     turn = np.arange(len(by)) - np.searchsorted(owner[by], owner[by])  # number of a batch in its lane of its round

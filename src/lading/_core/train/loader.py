@@ -153,8 +153,8 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             once, and kept in the cache folder. With pixels it names the column of images, where there are several.
         length: the tokens of a sample, for `batch_tokens`: as `bucket_by`, or a function of the sample, a dict. Each
             rank calls a function for every sample when it starts: a column is cheaper.
-        max_padding: share of a batch that is padding, at most: by default 0.1, but for the last batches of an epoch,
-            which hold what is left of several sizes. A value given holds for those too.
+        max_padding: share of a batch that is padding, at most: by default 0.1, and 0.2 for batches of what is left of
+            several sizes at the end of an epoch. A value given holds for all.
         too_large: for a sample above `batch_tokens` or `batch_pixels`: `error`; `skip`, which leaves it out, counted;
             or `alone`, a batch of its own.
         shuffle: True for `global`, which is any order, where samples are byte ranges of local files, and `block` where

@@ -32,6 +32,8 @@ Length: TypeAlias = str | Callable[[dict[str, Any]], float]
 """What says the tokens of a sample: a column, a field inside one, what is computed of them, or a function."""
 
 _PADDING: Final = 0.1
+_MERGED: Final = 0.2
+"""The same of what is left of several sizes at the end of an epoch."""
 _KEPT_EPOCHS: Final = 2
 """Workers of one loop may still be in the epoch before."""
 
@@ -161,9 +163,10 @@ class Sizing:
         """The buckets of samples with these sides (`sides`)."""
         if self.resolutions:
             return Buckets.by_shape(sides, self.resolutions, bound=self.bound, batch_size=self.batch_size)
+        padding, merged = (_PADDING, _MERGED) if self.max_padding is None else (self.max_padding, 0.0)
         return Buckets.by_size(
-            sides, _PADDING if self.max_padding is None else self.max_padding, bound=self.bound,
-            batch_size=self.batch_size, merges=self.max_padding is None, leaves_out=self.too_large == "skip",
+            sides, padding, bound=self.bound, batch_size=self.batch_size, most_merged=merged,
+            leaves_out=self.too_large == "skip",
         )  # fmt: skip
 
     def sides(self, parts: Parts, columns: Sequence[str] | None = None) -> NDArray[np.float64]:
