@@ -11,18 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 import lading
+from lading._core.storage.memory import MemoryStore
+from lading._core.storage.stores import Stores
 from lading._core.train.loader import Loader
 from lading.errors import FunctionError, UsageError
 from tars import tar_of
 from training import ranks
 
 _COUNT = 120
+
+
+class _Remote(MemoryStore):
+    request_bytes = 1 << 20
+
+
 _TEXTS: dict[str, Any] = {"batch_tokens": 64, "bucket_by": "len(txt)", "shuffle": True, "seed": 3}
 _SIZES = [(32, 32), (24, 48), (48, 24)]
 
@@ -122,6 +132,7 @@ def test_worker_processes_make_the_same_batches(texts: Path) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # of torchdata's
 @pytest.mark.parametrize("every", [1, 3])
 def test_the_state_of_a_stateful_dataloader(texts: Path, every: int) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
@@ -231,12 +242,39 @@ def test_a_broken_image_is_replaced_by_one_of_the_same_bucket(tmp_path: Path) ->
     assert sorted(each.key or "" for each in loader.skipped) == ["03", "04"]
 
 
+def test_ranks_read_blocks_of_remote_files_once(tmp_path: Path) -> None:
+    table = pa.table({"txt": ["x" * (1 + i * 37 % 50) for i in range(8000)], "more": ["y" * 1000] * 8000})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=100, compression="none")
+    store = _Remote({"box://d/a.parquet": (tmp_path / "a.parquet").read_bytes()})
+    dataset = lading.open("box://d", stores=Stores({"box://": store}))
+    made = lading.train.plan(dataset, batch_tokens=100, bucket_by="len(txt)", world_size=8)
+    assert made.shuffle.kind == "block"
+    assert made.read_bytes < 1.2 * made.rank_bytes
+    across = lading.train.plan(dataset, 40, bucket_by="len(txt)", world_size=8)  # of a fixed number: buckets fill later
+    assert across.read_bytes > 1.5 * across.rank_bytes
+    assert any("cache_dir" in each for each in across.advice)
+    assert made.padding is not None
+    assert made.padding < 0.2
+    loader = lading.loader(dataset, batch_tokens=100, bucket_by="len(txt)", shuffle=True, columns=["txt"])
+    lengths = [[len(text) for text in batch["txt"]] for batch in loader]
+    assert sorted(chain.from_iterable(lengths)) == sorted(1 + i * 37 % 50 for i in range(8000))
+    assert all(max(each) * len(each) <= 100 for each in lengths)
+
+
+def test_sequences_are_not_packed_of_batches_by_size(texts: Path) -> None:
+    with pytest.raises(UsageError, match="no batches by size"):
+        lading.pack(lading.loader(texts / "parquet", **_TEXTS), 64, tokenizer=lambda text: [*text.encode()])
+
+
 def test_mixtures(texts: Path) -> None:
     both = {"a": (lading.open(texts / "parquet"), 0.75), "b": (lading.open(texts / "webdataset"), 0.25)}
     loader = lading.loader(lading.mix(both, seed=1), batch_tokens=64, bucket_by="len(txt)", shuffle=True)
     assert sum(len(batch["txt"]) for batch in loader) == _COUNT * 4 // 3
+    endless = lading.mix(both, stop="never")
     with pytest.raises(UsageError, match="need an epoch that ends"):
-        lading.loader(lading.mix(both, stop="never"), batch_tokens=64, bucket_by="len(txt)")
+        lading.loader(endless, batch_tokens=64, bucket_by="len(txt)")
+    loader = lading.loader(endless, batch_tokens=64, bucket_by="len(txt)", epoch_size=50)
+    assert [sum(len(batch["txt"]) for batch in loader) for _ in range(2)] == [50, 50]
 
 
 def test_documents_by_their_number_of_items(tmp_path: Path) -> None:

@@ -379,7 +379,8 @@ def _cuts_rounds(order: EpochOrder, buckets: Buckets) -> TypeGuard[Order]:
     if not isinstance(order, Order) or order.shuffle.kind != "block" or buckets.bound == inf or buckets.resolutions:
         return False
     counts = np.bincount(buckets.of[buckets.of != LEFT_OUT], minlength=len(buckets.most))
-    parts = max(order.num_samples / (order.shuffle.block * order.shuffle.window), 1)
+    shuffle = order.shuffle
+    parts = -(-order.num_samples // (shuffle.block * shuffle.window * shuffle.lanes)) * shuffle.lanes
     left = np.minimum(buckets.most / 2, counts / parts).sum() * parts
     return bool(left <= _MOST_LEFT * len(buckets.of))
 

@@ -419,6 +419,11 @@ def _advice(found: dict[str, Any], feed: DatasetFeed, share: Share, reading: Rea
             f"a rank reads {times:.1f} × the bytes of its samples, because neighbours are read together: use "
             'shuffle="block" (--shuffle block)'
         )
+    elif times > _MUCH and isinstance(share, SizedShare) and feed.remote:
+        yield (
+            f"a rank reads {times:.1f} × the bytes of its samples, because batches by size hold samples of all blocks "
+            "of a round: keep shards on the local disk with cache_dir=, or write tars, whose samples are byte ranges"
+        )
     if found["chunk_bytes"] > reading.ahead_bytes:
         at_once = format_bytes(found["chunk_bytes"])
         yield (
