@@ -18,7 +18,7 @@ from lading._core.formats.base import ShardReader
 from lading._core.storage.concurrent import is_remote
 from lading._core.storage.stores import resolve
 
-__all__ = ["Layout", "layout_of"]
+__all__ = ["Layout", "ends_behind", "first_shards", "layout_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +70,7 @@ def layout_of(shards: Shards, chosen: ChosenSamples | None) -> Layout:
     remote = first is not None and is_remote(resolve(shards.path(first), shards.stores)[0])
     paths = table.column("path").to_pylist()
     return Layout(
-        shard_ends=ends if chosen is None else _ends_behind(ends, chosen),
+        shard_ends=ends if chosen is None else ends_behind(ends, chosen),
         sample_bytes=stored,
         unit_samples=unit,
         read_samples=read,
@@ -94,7 +94,34 @@ def _units(view: ShardReader) -> tuple[int, int, int, int]:
     return unit, read, places, kept
 
 
-def _ends_behind(ends: NDArray[np.int64], chosen: ChosenSamples) -> NDArray[np.int64]:
+def first_shards(shards: Shards, chosen: ChosenSamples | None, fingerprint: str) -> int | None:
+    """Return how many first shards have a fingerprint, with these steps; None if that is one of other data."""
+    paths = shards.listing.table.column("path").to_pylist()
+    ends, sizes = shards.sample_ends().astype("<i8"), _sizes(shards)
+    head, known, names = _head(shards, chosen), None, xxhash.xxh3_64()
+    low = high = paths[0] if paths else ""
+    for count, path in enumerate(paths, 1):
+        low, high = min(low, path), max(high, path)
+        begin = _begin_of_names(low, high)
+        if begin == known:
+            names.update(b"\0" + path[begin:].encode())
+        else:
+            known, names = begin, xxhash.xxh3_64(b"\0".join([head, *(each[begin:].encode() for each in paths[:count])]))
+        found = names.copy()
+        found.update(ends[:count].data)
+        found.update(sizes[:count].data)
+        if found.hexdigest() == fingerprint:
+            return count
+    return None
+
+
+def ends_behind(ends: NDArray[np.int64], chosen: ChosenSamples) -> NDArray[np.int64]:
+    """Return how many samples behind steps are in each shard and all before it. One shard, if steps change the order.
+
+    Args:
+        ends: the same before the steps.
+        chosen: the samples behind the steps.
+    """
     numbers = chosen.numbers
     if isinstance(numbers, range):
         if numbers.step == 1:
@@ -107,13 +134,17 @@ def _ends_behind(ends: NDArray[np.int64], chosen: ChosenSamples) -> NDArray[np.i
 
 def _names(paths: Sequence[str]) -> list[str]:
     """The names of shards below their common folder; of a single shard without a slash."""
-    if len({*paths}) < 2:  # noqa: PLR2004 - a single one
-        return [path.rsplit("/", 1)[-1] for path in paths]
+    begin = _begin_of_names(min(paths), max(paths)) if paths else 0
+    return [path[begin:] for path in paths]
+
+
+def _begin_of_names(first: str, last: str) -> int:
+    """Where the names of shards begin in their paths, by the first and the last one of the sorted paths."""
+    if first == last:
+        return first.rfind("/") + 1
     # What the first and the last of sorted texts begin with, all others begin with.
-    first, last = min(paths), max(paths)
     shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    folder = max(first.rfind("/", 0, shared), 0)
-    return [path[folder:] for path in paths]
+    return max(first.rfind("/", 0, shared), 0)
 
 
 def _old_names(paths: Sequence[str]) -> list[str]:
@@ -127,7 +158,15 @@ def _fingerprint(
     names: Sequence[str], shards: Shards, sample_ends: NDArray[np.int64], chosen: ChosenSamples | None
 ) -> str:
     """A hash of the names of the shards, their sizes where a list says them, and steps."""
-    told = "\0".join([shards.view, *map(str, () if chosen is None else chosen.steps), *names])
-    sizes = np.array([size or 0 for size in shards.listing.table.column("size_bytes").to_pylist()], np.int64)
-    numbers = np.concatenate((sample_ends, sizes)).astype("<i8")
+    told = "\0".join([_head(shards, chosen).decode(), *names])
+    numbers = np.concatenate((sample_ends, _sizes(shards))).astype("<i8")
     return xxhash.xxh3_64_hexdigest(told.encode() + numbers.tobytes())
+
+
+def _head(shards: Shards, chosen: ChosenSamples | None) -> bytes:
+    return "\0".join([shards.view, *map(str, () if chosen is None else chosen.steps)]).encode()
+
+
+def _sizes(shards: Shards) -> NDArray[np.int64]:
+    """The sizes of shards; 0 where no list says one."""
+    return np.array([size or 0 for size in shards.listing.table.column("size_bytes").to_pylist()], "<i8")

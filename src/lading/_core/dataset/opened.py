@@ -99,6 +99,15 @@ class OpenDataset(HoldsQuery):
         """How functions over samples get images."""
         return self.media or "upright"
 
+    def of_first_shards(self, count: int) -> OpenDataset:
+        """Return the dataset as it would be without the shards behind the first ones."""
+        shards = self.fitting
+        table, counts = shards.listing.table.slice(0, count), np.diff(shards.sample_ends()[:count], prepend=0)
+        place = table.schema.get_field_index("num_samples")
+        field = table.schema.field(place)
+        table = table.set_column(place, field, pa.array(counts, field.type))
+        return OpenDataset(self._query, shards.with_listing(table, {}), media=self.media)
+
     # With other steps
 
     def with_steps(self, *steps: Step) -> OpenDataset:
@@ -392,6 +401,12 @@ class OpenDataset(HoldsQuery):
         if self.chosen is None:
             return iteration.batches(self.shards, how, outcomes)
         return self.chosen.batches(how, outcomes)
+
+    @property
+    def key(self) -> str | None:
+        """Name of the column of keys; None if the samples have none."""
+        layout = self.shards.row_layout
+        return layout.key if layout.is_keyed or layout.key in self.first_schema.names else None
 
     def values(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
         """Yield the values of columns, or of fields inside them, of all samples in order; see `order.numbers.Look`."""

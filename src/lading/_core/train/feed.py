@@ -25,6 +25,7 @@ from lading._core.train.mixing import ENDLESS
 from lading._core.train.mixture import Mixture, no_samples
 from lading._core.train.order import LANES, Kind, Order, Shuffle, shuffle_of
 from lading._core.train.permutation import derived_key
+from lading._core.train.rest import Rest, RestOrder
 from lading.errors import UsageError
 
 __all__ = ["USUAL_BYTES", "DatasetFeed", "EpochOrder", "Feed", "MixtureFeed", "Parts"]
@@ -123,6 +124,8 @@ class DatasetFeed:
         chosen: whether lading chose the shuffle: another store of the same shards has another one.
         epoch_size: samples of an epoch; None for all samples.
         weights: by which samples are drawn; None for each sample once in a pass.
+        steps: number of the dataset's steps that decide about the samples: those behind them add columns.
+        rest: what is left of an epoch whose data changed, if one is.
     """
 
     dataset: OpenDataset
@@ -132,6 +135,8 @@ class DatasetFeed:
     chosen: bool = False
     epoch_size: int | None = None
     weights: Weights | None = None
+    steps: int = 0
+    rest: Rest | None = None
 
     @classmethod
     def of(
@@ -139,14 +144,14 @@ class DatasetFeed:
         weights: Weights | None = None,
     ) -> Self:  # fmt: skip
         """The feed of a dataset. Raises UsageError for an unknown shuffle, or a shuffle in blocks with weights."""
-        layout = dataset.layout
+        layout, steps = dataset.layout, len(dataset.query.steps)
         if weights is None:
-            return cls(dataset, layout, resolved(shuffle, layout), seed, shuffle is True, epoch_size)
+            return cls(dataset, layout, resolved(shuffle, layout), seed, shuffle is True, epoch_size, steps=steps)
         if shuffle not in (True, False, "global", Shuffle("global")):
             raise UsageError("samples that are drawn by weights come in any order", expected="shuffle=True",
                              found=f"shuffle={shuffle!r} with weights", advice="Leave weights or the shuffle out."
                              )  # fmt: skip
-        return cls(dataset, layout, Shuffle("global"), seed, epoch_size=epoch_size, weights=weights)
+        return cls(dataset, layout, Shuffle("global"), seed, epoch_size=epoch_size, weights=weights, steps=steps)
 
     @property
     def parts(self) -> Parts:
@@ -188,17 +193,28 @@ class DatasetFeed:
     def resumed(self, shuffle: Any) -> DatasetFeed:
         """The same samples with the shuffle of a state, if lading chose this one."""
         other = self.chosen and shuffle != self.shuffle.as_dict()
-        return replace(self, shuffle=shuffle_of(shuffle)) if other else self
+        return replace(self, shuffle=shuffle_of(shuffle), rest=None) if other else self
+
+    @property
+    def dataset_of_layout(self) -> OpenDataset:
+        """The dataset without the steps that add columns for the loader."""
+        query = self.dataset.query
+        if len(query.steps) == self.steps:
+            return self.dataset
+        return OpenDataset(query.replace(steps=query.steps[: self.steps]), self.dataset.shards)
 
     def order(self, epoch: int) -> EpochOrder:
-        """The order of an epoch."""
+        """The order of an epoch, or of what is left of it."""
+        if self.rest is not None and self.rest.epoch == epoch:
+            return RestOrder(self.whole_order(epoch), self.rest.left)
         if self.weights is not None:
             return DrawnOrder(self.weights, self.seed, epoch, self.epoch_size or self.layout.num_samples)
         if self.epoch_size is not None:
-            return PassesOrder(self._pass, epoch, self.epoch_size)
-        return self._pass(epoch)
+            return PassesOrder(self.whole_order, epoch, self.epoch_size)
+        return self.whole_order(epoch)
 
-    def _pass(self, number: int) -> Order:
+    def whole_order(self, number: int) -> Order:
+        """The order of all samples in a pass over them; without `epoch_size` that is an epoch."""
         return Order(self.layout.shard_ends, self.shuffle, self.seed, number)
 
     def seen(self, epoch: int, position: int) -> None:

@@ -22,6 +22,7 @@ from lading._core.dataset.query import Queryable, refuse_opening
 from lading._core.features.row_layout import row_layout
 from lading._core.features.types import feature_of
 from lading._core.train.buckets import SizedOrder
+from lading._core.train.changed import feed_of_changed, refuse_keys_of
 from lading._core.train.columns import Collate, ColumnMaker, Recipe
 from lading._core.train.decode import Decode, holds_images
 from lading._core.train.feed import DatasetFeed, Feed, MixtureFeed, Parts
@@ -33,7 +34,7 @@ from lading._core.train.mixture import Mixture
 from lading._core.train.order import Kind, Shuffle
 from lading._core.train.processes import Processes
 from lading._core.train.ranks import rank_and_world_size
-from lading._core.train.reading import EpochReader, OnSampleError, Reading
+from lading._core.train.reading import EpochReader, OnChanged, OnSampleError, Reading
 from lading._core.train.share import Last, Share, SizedShare
 from lading._core.train.sizes import Length, SizedFeed, Sizing, TooLarge
 from lading._core.train.skipped import SkippedLedger, SkippedSample, refuse_wrong_max_skipped
@@ -124,6 +125,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     on_error: OnSampleError = "error",
     missing: Missing = "error",
     max_skipped: float | None = None,
+    on_changed: OnChanged = "error",
     timeout: float | None = None,
     log_every: int | None = None,
     on_metrics: Callable[[Metrics], Any] | None = None,
@@ -211,6 +213,9 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             `{"label": -1, "jpg": "skip", "txt": ""}`. Unless it names them, floats have NaN there, and lists None.
         max_skipped: samples that may be skipped in an epoch of this rank: a number, or a rate such as `0.01` of the
             samples so far (at first of 1,000, or of the epoch). More are an error that names the first ones.
+        on_changed: for a state of data that are others now: `error`, or `keys`, which gives the samples that were not
+            given before, each once in the rest of the epoch; see `Loader.load_state_dict`. For one dataset, whose
+            epochs give each sample once.
         timeout: seconds that a loop waits for a batch; then an error names samples, worker and what functions are at.
             None waits 300 seconds for a store to answer, and for functions and decoders as long as they take. A
             worker that has died is an error at once.
@@ -237,6 +242,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         on_error=on_error,
         timeout_s=timeout,
         max_skipped=max_skipped,
+        on_changed=on_changed,
         workers=_whole_number("workers", workers, 0),
     )
     number = None if batch_size is None else _whole_number("batch_size", batch_size, 1)
@@ -344,13 +350,15 @@ class Loader:
         reports: Reports,
     ) -> None:
         _refuse_wrong(last, reading)
+        if reading.on_changed == "keys":
+            refuse_keys_of(feed)
         self._feed, self._reading, self._recipe, self._given_ranks = feed, reading, recipe, ranks
         self._share = Share(feed.order(0).num_samples, batch_size, last, *(ranks or rank_and_world_size()))
         known = partial(_known_columns, feed.parts, recipe.image_size, recipe.decode)
         self._maker = ColumnMaker(recipe, known)
         if any(row_layout(each.view).has_items for each in self.datasets):
             _refuse_of_samples_alone(self._maker, feed.parts)
-        _refuse_no_batch(self.share_of(0))
+        _refuse_no_batch(self.share_of(1 if _before(feed, 0) else 0))  # of a whole epoch
         if self._share.num_samples == ENDLESS:
             reports.refuse_without_end()
         self.epoch, self._position, self._resumed = 0, 0, False
@@ -550,19 +558,37 @@ class Loader:
         """
         return self.state_at(*self._begin(self.epoch, self._position))
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], before: Queryable | None = None) -> None:
         """Make the next loop go on where `state_dict` was made.
 
         The state of a `StatefulDataLoader` that reads `to_torch()` does as well, with any number of workers. Copies of
         the shards in other places do as well: where `shuffle=True` would choose another shuffle there, that of the
         state holds.
 
+        With `on_changed="keys"` the data may have changed since. The rest of the epoch then gives each sample that was
+        not given before, and its states go on in the same way. Data that grew by shards behind the last one need no
+        keys. Else `before` names the data of the state, and the keys of their samples say which were given: the data
+        may have been written anew, in another format or in other shards. At the begin of an epoch nothing was given.
+
+        Example: `loader.load_state_dict(state, before="old/*.tar")`
+
+        Args:
+            state: of a loader.
+            before: the dataset that the state is of, or what `lading.open` opens. Used where the data changed, and not
+                by shards behind the last one; until the end of the epoch, later states of it need `before` too.
+
         Raises:
-            UsageError: it is no state, or one of other data or of another order; the error names what differs.
+            UsageError: it is no state, or one of other data or of another order; the error names what differs. Or two
+                samples have one key.
         """
         state, steps = earliest_state(state)
         feed = self._feed
-        if isinstance(state, Mapping) and "shuffle" in state:
+        if self._reading.on_changed == "keys":
+            feed, state = feed_of_changed(feed, state, None if before is None else opened(before), steps)
+        elif before is not None:
+            raise UsageError("before= is for data that changed", found="a loader that refuses such states",
+                             advice='Make it with on_changed="keys".')  # fmt: skip
+        elif isinstance(state, Mapping) and "shuffle" in state:
             feed = feed.resumed(state["shuffle"])
         _refuse_other_state(state, feed, self._share)
         self._end_loop()
@@ -636,7 +662,13 @@ class Loader:
 
     def state_at(self, epoch: int, position: int) -> dict[str, Any]:
         """The state of a loader that goes on at a position of an epoch."""
-        return _state_of(self._feed, epoch, position)
+        before = _before(self._feed, epoch)
+        return {**_state_of(self._feed, epoch, position), **({"before": before} if before else {})}
+
+    def is_changed_since(self, state: Mapping[str, Any]) -> bool:
+        """Whether the loader would go on from a state of other data."""
+        same = state.get("fingerprint") in (self._feed.settings["fingerprint"], self._feed.old_fingerprint)
+        return self._reading.on_changed == "keys" and not same
 
     def refuse_other_state(self, state: Mapping[str, Any]) -> None:
         """Raise UsageError if a state is none, or one of other data or of another order."""
@@ -690,6 +722,12 @@ def _state_of(feed: Feed, epoch: int, position: int) -> dict[str, Any]:
     seen = feed.seen(epoch, position)
     place = {"version": VERSION, "epoch": epoch, "position": position}
     return {**place, **feed.settings, **({} if seen is None else {"seen": seen})}
+
+
+def _before(feed: Feed, epoch: int) -> list[dict[str, Any]]:
+    """The states of an epoch at which the data changed."""
+    rest = feed.rest if isinstance(feed, DatasetFeed) else None
+    return [dict(each) for each in rest.before] if rest is not None and rest.epoch == epoch else []
 
 
 def _share_in(feed: Feed, epoch: int, share: Share) -> Share:
@@ -747,6 +785,8 @@ def _refuse_wrong(last: str, reading: Reading) -> None:
         raise UsageError("no such way to end an epoch", expected="short, pad or drop", found=repr(last))
     if reading.on_error not in ("error", "skip"):
         raise UsageError("no such policy", expected="error or skip", found=repr(reading.on_error))
+    if reading.on_changed not in ("error", "keys"):
+        raise UsageError("no such policy", expected="error or keys", found=f"on_changed={reading.on_changed!r}")
     if reading.timeout_s is not None and not reading.timeout_s > 0:
         raise UsageError("timeout must be more than 0 seconds", found=repr(reading.timeout_s))
 

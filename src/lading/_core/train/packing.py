@@ -352,7 +352,8 @@ class Packer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next loop go on where `state_dict` was made, with any number of ranks and any batch size.
 
-        The tokenizer must be the same.
+        The tokenizer must be the same. The data may have changed (`on_changed="keys"` of the loader) at the begin of an
+        epoch only: sequences of other documents would not be the same.
 
         Raises:
             UsageError: it is no state, or one of other settings, of other data or of another order; the error names
@@ -375,6 +376,10 @@ class Packer:
         for name in ("documents", "given"):
             if type(state[name]) is not int or state[name] < 0:
                 raise UsageError(f"the {name} of the state are no such number", found=repr(state[name]))
+        began = state["documents"] or state["given"] or state["loader"].get("position")
+        if began and self._loader.is_changed_since(state["loader"]):
+            raise UsageError("the data changed in an epoch of packed sequences", found="a state of other data",
+                             advice="Go on with the data of the state to the end of the epoch.")  # fmt: skip
         self._loader.load_state_dict(state["loader"])
         self._resumed = _Origin(dict(state["loader"]), state["documents"], state["given"])
         self._origin = self._looping = None

@@ -44,10 +44,13 @@ from lading._core.train.share import Share
 from lading._core.train.skipped import SkippedSample
 from lading.errors import CorruptShard, FunctionError, LadingError, StoreError, UsageError
 
-__all__ = ["PADDING", "Chunk", "DatasetRows", "EpochReader", "OnSampleError", "Reading"]
+__all__ = ["PADDING", "Chunk", "DatasetRows", "EpochReader", "OnChanged", "OnSampleError", "Reading"]
 
 OnSampleError: TypeAlias = Literal["error", "skip"]
 """For a sample that cannot be decoded, or for which a function raises: raise; or take the next sound one, counted."""
+
+OnChanged: TypeAlias = Literal["error", "keys"]
+"""For a state of other data: refuse; or give the samples that were not given before, which keys may have to tell."""
 
 PADDING: Final = "__padding__"
 """Column that says which samples of a batch fill it up, and come again in the epoch."""
@@ -89,6 +92,7 @@ class Reading:
         timeout_s: seconds that the loop waits for a batch. None for 300 to be read, and for ever to be made.
         workers: processes that make the batches; 0 for threads of this one.
         max_skipped: samples that may be left out in an epoch: a number or a rate; None for any.
+        on_changed: what is done with a state of other data.
     """
 
     columns: tuple[str, ...] | None = None
@@ -98,6 +102,7 @@ class Reading:
     timeout_s: float | None = None
     workers: int = 0
     max_skipped: float | None = None
+    on_changed: OnChanged = "error"
 
     def shared_by(self, processes: int) -> Reading:
         """How each of some processes reads: all together take the memory of one, and by default its threads."""

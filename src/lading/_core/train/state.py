@@ -22,6 +22,7 @@ _NAMES: Final = {
     "seed": "seed",
     "shuffle": "shuffle",
 }
+_OF_DATA: Final = ("fingerprint", "num_samples")
 _OPTIONAL: Final = {
     "epoch_size": "epoch_size differs",
     "weights": "the weights of samples differ",
@@ -49,7 +50,7 @@ def refuse_other_state(
                          found=repr(state["version"]))  # fmt: skip
     for name, words in _NAMES.items():
         if state[name] != mine[name]:
-            raise _other_order(f"the {words} differs", state[name], mine[name])
+            raise _other_order(f"the {words} differs", state[name], mine[name], changed=name in _OF_DATA)
     for name, words in _OPTIONAL.items():
         if state.get(name) != mine.get(name):
             raise _other_order(words, *(each.get(name, "none") for each in (state, mine)))
@@ -60,10 +61,11 @@ def refuse_other_state(
             raise UsageError(f"the {name} of the state is no such number", found=repr(value))
 
 
-def _other_order(what: str, found: Any, mine: Any) -> UsageError:
+def _other_order(what: str, found: Any, mine: Any, *, changed: bool = False) -> UsageError:
+    goes_on = ' If the data grew or were written anew: lading.loader(…, on_changed="keys").' if changed else ""
     return UsageError(
         f"the state belongs to another order of samples: {what}", expected=repr(mine), found=repr(found),
-        advice="Open the same data, with the same steps, seed, shuffle, epoch_size and weights.",
+        advice=f"Open the same data, with the same steps, seed, shuffle, epoch_size and weights.{goes_on}",
     )  # fmt: skip
 
 
