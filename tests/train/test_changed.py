@@ -268,6 +268,8 @@ def test_other_data_are_refused_with_what_to_type(stores: dict[str, Any], shards
         lading.loader(mixture, on_changed="keys")
     with pytest.raises(UsageError, match="each sample of one dataset comes once; found epoch_size"):
         lading.loader(new, epoch_size=9, on_changed="keys")
+    with pytest.raises(UsageError, match="each sample of one dataset comes once; found batches"):
+        lading.loader(new, batch_tokens=9, bucket_by="len(txt)", on_changed="keys")
 
 
 @pytest.mark.parametrize("twice", ["old", "new"])

@@ -743,6 +743,10 @@ def _refuse_other_state(state: Mapping[str, Any], feed: Feed, share: Share) -> N
     if isinstance(state, Mapping) and state.get("fingerprint") == feed.old_fingerprint:
         state = {**state, "fingerprint": feed.settings["fingerprint"]}
     refuse_other_state(state, _state_of(feed, 0, 0), lambda epoch, at: _share_in(feed, epoch, share).has(at))
+    if state.get("before", []) != _before(feed, state["epoch"]):
+        raise UsageError("the data changed in the epoch of the state", expected="a loader that goes on over such data",
+                         found="another one", advice='Make it with on_changed="keys", and load the state into it: '
+                         "loader.load_state_dict(state).")  # fmt: skip
     seen = feed.seen(state["epoch"], state["position"])
     if seen is not None and seen != state["seen"]:
         raise UsageError("the weights before the position of the state differ", expected=str(seen),
