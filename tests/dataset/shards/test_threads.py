@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import pytest
 
 import lading
+from lading._core.dataset.query import open_shards
+from lading._core.dataset.shards.shards import _bound_open_shards
 from train_sources import COUNT, DOCUMENT_SOURCES, DOCUMENTS, SAMPLE_SOURCES, SAMPLES, contents, write
 
 _COMPRESSED = ("tar.gz", "tar.zst", "mds.zstd", "parquet", "media archive")
@@ -36,6 +40,22 @@ def test_each_thread_has_its_samples(tmp_path: Path, name: str, documents: bool)
     with ThreadPoolExecutor(_THREADS) as pool:
         for done in [pool.submit(read, thread) for thread in range(_THREADS)]:
             done.result()
+
+
+def test_threads_open_shards_of_many_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread counts the open shards of all datasets while others open their first one."""
+    with lading.writer(tmp_path / "tars") as writer:
+        writer.write({"__key__": "a", "txt": "x"})
+    datasets = [open_shards(tmp_path / "tars") for _ in range(100)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns within the count
+    try:
+        for _ in range(5):
+            monkeypatch.setattr("lading._core.dataset.shards.shards._datasets", WeakValueDictionary())
+            with ThreadPoolExecutor(_THREADS) as pool:
+                assert [*pool.map(_bound_open_shards, datasets)] == [None] * len(datasets)
+    finally:
+        sys.setswitchinterval(before)
 
 
 @pytest.mark.soak

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import RLock, local
 from typing import Any, Self
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -719,8 +719,8 @@ class Shards:
         self.read_samples[shard] = samples
 
 
-_datasets: WeakSet[Shards] = WeakSet()
-"""Datasets of this process that have opened shards."""
+_datasets: WeakValueDictionary[int, Shards] = WeakValueDictionary()
+"""Datasets of this process that have opened shards, by `id`: threads may add one while another thread looks at all."""
 
 
 def _bound_open_shards(latest: Shards) -> None:
@@ -728,9 +728,9 @@ def _bound_open_shards(latest: Shards) -> None:
 
     An open Parquet file takes one of the process's descriptors (`ulimit -n`). Called without a lock held.
     """
-    _datasets.add(latest)
+    _datasets[id(latest)] = latest
     for _ in range(_MOST_DROPPED):
-        every = list(_datasets)
+        every = [each for reference in _datasets.valuerefs() if (each := reference()) is not None]
         if sum(each.num_open for each in every) <= files_limit() // _SHARE_OF_FILES:
             return
         max(every, key=lambda each: each.num_open).drop_oldest()
