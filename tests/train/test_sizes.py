@@ -63,7 +63,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for i in range(60):
             data = io.BytesIO()
             Image.new("RGB", _picture(i), (i, 0, 0)).save(data, "PNG")
-            writer.write({"__key__": f"{i:05}", "jpg" if i % 4 else "png": data.getvalue(), "txt": f"{i}"})
+            name = "png" if i >= 30 and i % 4 == 0 else "jpg"  # the first shard has no column of this name
+            writer.write({"__key__": f"{i:05}", name: data.getvalue(), "txt": f"{i}"})
     return folder
 
 
@@ -264,6 +265,18 @@ def test_ranks_read_blocks_of_remote_files_once(tmp_path: Path) -> None:
 def test_sequences_are_not_packed_of_batches_by_size(texts: Path) -> None:
     with pytest.raises(UsageError, match="no batches by size"):
         lading.pack(lading.loader(texts / "parquet", **_TEXTS), 64, tokenizer=lambda text: [*text.encode()])
+
+
+def test_a_sample_without_an_image_is_named(tmp_path: Path, pictures: Path) -> None:
+    with lading.writer(tmp_path / "a", format="webdataset") as writer:
+        for i, sample in enumerate(lading.open(pictures).with_decode(False)[29:37]):
+            writer.write({**sample, "jpg": None, "png": None} if i == 5 else sample)
+    condition = "jpg.width is not null or png.width is not null"
+    # Of two columns, each sample has one.
+    with pytest.raises(UsageError, match=rf"(?s)row 5 sample '00034'.*no size.*{condition}"):
+        lading.loader(tmp_path / "a", 2, image_size=_SIZES)
+    assert sum(len(batch["__key__"]) for batch in lading.open(tmp_path / "a").where(condition).loader(
+        2, image_size=_SIZES, missing="list")) == 7  # fmt: skip
 
 
 def test_mixtures(texts: Path) -> None:

@@ -187,7 +187,7 @@ class Computed:
         try:
             return _evaluate(self._node, _Rows(pa.RecordBatch.from_pylist([]), values))
         except _Wrong as wrong:
-            raise _usage_error(self.text, wrong) from None
+            raise _usage_error(self.text, wrong, "text") from None
 
 
 def parse_value(text: str) -> Computed:
@@ -201,7 +201,7 @@ def parse_value(text: str) -> Computed:
         node = _read_value(_parse(text))
         _refuse_items(node)
     except _Wrong as wrong:
-        raise _usage_error(text, wrong) from None
+        raise _usage_error(text, wrong, "text") from None
     return Computed(text, tuple(dict.fromkeys(_wanted(node))), node)
 
 
@@ -318,7 +318,7 @@ class _Wrong(Exception):
         self.message, self.at, self.column, self.advice = message, at, column, advice
 
 
-def _usage_error(text: str, wrong: _Wrong) -> UsageError:
+def _usage_error(text: str, wrong: _Wrong, what: str = "condition") -> UsageError:
     if wrong.at is None:
         return UsageError(wrong.message, found=repr(text[:_SHOWN_CHARACTERS]))
     lines = _lines(text)
@@ -328,7 +328,7 @@ def _usage_error(text: str, wrong: _Wrong) -> UsageError:
     place = f"character {at + 1}" if len(lines) == 1 else f"line {line}, character {at + 1}"
     rest = shown[at : at + _SHOWN_CHARACTERS]
     return UsageError(
-        f"{wrong.message} (at {place} of the condition)", column=wrong.column,
+        f"{wrong.message} (at {place} of the {what})", column=wrong.column,
         found=ascii(rest) if rest else "its end", advice=wrong.advice,
     )  # fmt: skip
 

@@ -140,6 +140,9 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
                 batch["jpg"], batch["json"], batch["__key__"]
             torch.save(loader.state_dict(), path)
 
+        lading.loader("texts/*.tar", batch_tokens=16_384, bucket_by="len(txt)", shuffle=True)
+        lading.loader("train/*.tar", 32, image_size=lading.train.aspect_buckets(512 * 512), shuffle=True)
+
     The order is a function of the data, the seed, the epoch and the shuffle alone. `load_state_dict` goes on at the
     next sample, also with another number of ranks or another batch size.
 

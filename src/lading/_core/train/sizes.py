@@ -178,7 +178,7 @@ class Sizing:
         length = self.length if self.length is not None else self.bucket_by
         if self.batch_pixels is not None or self.resolutions:
             names = _image_columns(parts, self.bucket_by)
-            sides, length, least = _of_images(parts, names), f"{names[0]}.width", 1.0
+            sides, length, least = _of_images(parts, names), " or ".join(f"{name}.width" for name in names), 1.0
         elif callable(length):
             sides, least = _called(parts, length, columns)[:, None], 0.0
         else:
@@ -187,9 +187,11 @@ class Sizing:
         wrong = np.flatnonzero(~((sides >= least) & (sides < inf)).all(axis=1))
         if len(wrong):
             value = float(sides[wrong[0]].min())
-            advice = "Return a length for every sample." if callable(length) else (
-                f'Leave such samples out before: ds.where("{length} is not null").' if np.isnan(value)
-                else f'Leave such samples out before: ds.where("{length} >= {least:g}").'
+            missing = " or ".join(f"{each} is not null" for each in _named(length).split(" or "))
+            condition = missing if np.isnan(value) else f"{length} >= {least:g}"
+            advice = (
+                "Return a length for every sample." if callable(length)
+                else f'Leave such samples out before: ds.where("{condition}").'
             )  # fmt: skip
             raise error_at(parts, int(wrong[0]), UsageError(
                 "a sample has no size, and batches are made by size", expected=_named(length),
@@ -315,9 +317,8 @@ def _image_columns(parts: Parts, asked: str | None) -> list[str]:
         raise UsageError("a document has any number of images, and not one size", found="documents",
                          advice='Write batch_tokens= with length=FUNCTION of the document, or bucket_by="items.image".'
                          )  # fmt: skip
-    known = list(dict.fromkeys(
-        field.name for _, dataset in parts for field in dataset.schema if holds_images(feature_of(field))
-    ))  # fmt: skip
+    schemas = (dataset.schema_with(None, whole=True) for _, dataset in parts)  # other shards may have other columns
+    known = list(dict.fromkeys(field.name for each in schemas for field in each if holds_images(feature_of(field))))
     if asked is not None and asked not in known:
         raise UsageError("bucket_by names the column of images whose width and height count",
                          expected=", ".join(known) or "a column of images", found=repr(asked),
