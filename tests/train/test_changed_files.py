@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lading
@@ -109,3 +110,16 @@ def test_a_file_that_is_cut_while_its_samples_are_decoded_is_an_error(name: str,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "the file changed while it was open 4096 bytes\n"), done
+
+
+@pytest.mark.parametrize("name", ["webdataset", "mds"])
+def test_only_large_values_are_left_in_the_files_that_may_change(name: str, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "in", format=name) as writer:
+        for i in range(_SAMPLES):
+            writer.write({"large": bytes([i]) * _BYTES, "small": bytes([i]) * 40})
+    loader = lading.loader(tmp_path / "in", 4, columns=["large", "small"], decode=False)
+    [[rows]] = loader.reader(0).rows([np.arange(4)])
+    assert [rows.table.column_names[i] for i in rows.mapped] == ["large"]
+    assert rows.table["small"].to_pylist() == [bytes([i]) * 40 for i in range(4)]
+    [table] = lading.loader(tmp_path / "in", _SAMPLES, columns=["large", "small"], collate="arrow")
+    assert table.schema.field("small").type == table.schema.field("large").type
