@@ -21,11 +21,15 @@ from lading._core.arrow.views import is_bytes
 from lading._core.formats.arrow.blocks import ArrowFile
 from lading._core.formats.arrow.large import LARGE_BYTES
 from lading._core.formats.arrow.places import PlainColumn
+from lading._core.storage.fetch_plan import plan_ranges
+from lading._core.storage.windows import BUFFER_BYTES, read_together
 
 __all__ = ["gather_columns"]
 
 _FAULT_BYTES = 64 << 10
 """Bytes that one touch usually reads into memory."""
+_GAP_BYTES, _FEW_READS = 8 << 10, 16
+"""Bytes between two numbers that take as long as another read; so few reads take as long as a plan for them."""
 _SLICE_ROWS = 4096
 """Bytes of a large map that are touched before pages may be released."""
 
@@ -130,9 +134,14 @@ class _Picker:
         return not self._may_touch and len(place) * _FAULT_BYTES < self._body.size_bytes
 
     def _read(self, width: int, place: NDArray[np.int64], count: int) -> NDArray[np.uint]:
-        """Return this many numbers from each place on: (places, numbers)."""
-        read = b"".join(self._body.peek_each(place * width, np.full(len(place), count * width)))
-        return np.frombuffer(read, f"<u{width}").reshape(-1, count)
+        """Return this many numbers from each place on: (places, numbers). Those of a record batch are neighbours."""
+        offset, length = place * width, np.full(len(place), count * width)
+        if len(place) < _FEW_READS:
+            return np.frombuffer(b"".join(self._body.peek_each(offset, length)), f"<u{width}").reshape(-1, count)
+        plan = plan_ranges(offset, length, max_gap_bytes=_GAP_BYTES, max_request_bytes=BUFFER_BYTES)
+        [read], _, at = read_together(self._mapped, plan, int(plan.length.sum()))
+        numbers: NDArray[np.uint] = np.frombuffer(read, f"<u{width}")
+        return numbers[(at // width)[:, None] + np.arange(count)]
 
     def _bits(self, at: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the bit of each row, in bitmaps that begin at these places."""
