@@ -140,8 +140,8 @@ class _Picker:
             return np.frombuffer(b"".join(self._body.peek_each(offset, length)), f"<u{width}").reshape(-1, count)
         plan = plan_ranges(offset, length, max_gap_bytes=_GAP_BYTES, max_request_bytes=BUFFER_BYTES)
         [read], _, at = read_together(self._mapped, plan, int(plan.length.sum()))
-        numbers: NDArray[np.uint] = np.frombuffer(read, f"<u{width}")
-        return numbers[(at // width)[:, None] + np.arange(count)]
+        found: NDArray[np.uint] = np.frombuffer(read, f"<u{width}")[(at // width)[:, None] + np.arange(count)]
+        return found
 
     def _bits(self, at: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the bit of each row, in bitmaps that begin at these places."""
