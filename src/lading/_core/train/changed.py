@@ -23,7 +23,7 @@ from lading._core.dataset.order.numbers import Numbers, numbers_at
 from lading._core.features.items import KEY
 from lading._core.train.feed import DatasetFeed, Feed
 from lading._core.train.order import Order, shuffle_of
-from lading._core.train.rest import Rest, RestOrder, positions_left
+from lading._core.train.rest import Rest, RestOrder, numbers_in_order, positions_left
 from lading.errors import UsageError
 
 __all__ = ["feed_of_changed", "refuse_keys_of"]
@@ -33,7 +33,6 @@ _SETTINGS: Final = ("num_samples", "seed", "shuffle", "fingerprint")
 _OPEN_OLD: Final = 'loader.load_state_dict(state, before="old/*.tar")'
 _KEYS_AT_ONCE: Final = 1 << 20
 """Keys are looked up so many at once: each time, a table of all keys that were given is made."""
-_AT_ONCE: Final = 1 << 20
 
 
 def refuse_keys_of(feed: Feed) -> None:
@@ -176,9 +175,8 @@ class _Samples:
         order = RestOrder(whole, positions_left(whole, self._flags(numbers)))
         if state["position"] > order.num_samples:
             raise UsageError("the position of the state is no such number", found=repr(state["position"]))
-        for begin in range(0, state["position"], _AT_ONCE):
-            positions = np.arange(begin, min(begin + _AT_ONCE, state["position"]))
-            self.seen[numbers_at(numbers, order.at(positions))] = True
+        for _, given in numbers_in_order(order, state["position"]):
+            self.seen[numbers_at(numbers, given)] = True
 
     def flags(self) -> NDArray[np.bool_]:
         """Of each sample behind the steps whether it was given."""

@@ -5,7 +5,7 @@ They have an order of their own: that of the whole epoch over the data of today,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from lading._core.train.order import Order
 
-__all__ = ["Rest", "RestOrder", "positions_left"]
+__all__ = ["Rest", "RestOrder", "numbers_in_order", "positions_left"]
 
-_AT_ONCE: Final = 1 << 20
+_AT_ONCE: Final = 1 << 16
+"""Positions: an order of blocks takes the more time for each, the more blocks are asked for at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,8 +69,11 @@ def positions_left(order: Order, seen: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the positions of an order whose samples were not seen; `seen` has a value for each sample."""
     if not seen.any():
         return np.arange(order.num_samples)
-    found = [np.zeros(0, np.int64)]
-    for begin in range(0, order.num_samples, _AT_ONCE):
-        positions = np.arange(begin, min(begin + _AT_ONCE, order.num_samples))
-        found.append(positions[~seen[order.at(positions)]])
-    return np.concatenate(found)
+    left = [np.flatnonzero(~seen[numbers]) + begin for begin, numbers in numbers_in_order(order, order.num_samples)]
+    return np.concatenate([np.zeros(0, np.int64), *left])
+
+
+def numbers_in_order(order: Order | RestOrder, count: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield the numbers of the first samples of an order, some at once, each time with the first position."""
+    for begin in range(0, count, _AT_ONCE):
+        yield begin, order.at(np.arange(begin, min(begin + _AT_ONCE, count)))
