@@ -6,6 +6,7 @@ import json
 import wave
 from collections import Counter
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -529,6 +530,28 @@ def test_mixtures(datasets: Any, tmp_path: Path, stop: Any, strategy: str) -> No
     ended = [{*part} <= {*numbers} for numbers in (peer, found) for part in parts]
     assert all(ended) if stop == "all" else any(ended[:2]) and any(ended[2:]) and not all(ended[2:])
     assert sum(n < 100 for n in found[:100]) == 70 != sum(n < 100 for n in peer[:100])  # exact, not drawn
+
+
+@TABLE.line("`LengthGroupedSampler(batch_size, lengths=lengths)`, which is `group_by_length` of `Trainer`")
+def test_batches_of_similar_length() -> None:
+    """Both pad less than batches of neighbours; lading's are at random places of the epoch."""
+    sampler = pytest.importorskip("transformers.trainer_pt_utils").LengthGroupedSampler
+    lengths = np.random.default_rng(0).lognormal(4, 0.8, 2000).astype(int) + 1
+    batch_size, texts = 16, ["x" * length for length in lengths.tolist()]
+    ds = lading.open(pa.table({"b": texts}))
+
+    def padding(batches: list[list[int]]) -> float:
+        return 1 - sum(map(sum, batches)) / sum(max(batch) * len(batch) for batch in batches)
+
+    order = [*sampler(batch_size, lengths=lengths.tolist())]
+    theirs = [lengths[order[i : i + batch_size]].tolist() for i in range(0, len(order), batch_size)]
+    loader = lading.loader(ds, batch_size, bucket_by="len(b)", shuffle=True)
+    ours = [[len(text) for text in batch["b"]] for batch in loader]
+    assert sorted(chain.from_iterable(ours)) == sorted(chain.from_iterable(theirs)) == sorted(lengths.tolist())
+    neighbours = [lengths[i : i + batch_size].tolist() for i in range(0, len(lengths), batch_size)]
+    assert max(padding(ours), padding(theirs)) < 0.2 < padding(neighbours)
+    bounded = [[len(text) for text in batch["b"]] for batch in lading.loader(ds, batch_tokens=4096, bucket_by="len(b)")]
+    assert max(max(batch) * len(batch) for batch in bounded) <= 4096
 
 
 @TABLE.line("packing in a collator of TRL")
