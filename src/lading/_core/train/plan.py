@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, Unpack
 
 import numpy as np
@@ -378,9 +378,10 @@ def _read_of(steps: Sequence[NDArray[np.int64]], order: EpochOrder, share: Share
 
 def _shards_a_batch(order: EpochOrder, share: Share, layout: Layout) -> dict[str, float]:
     """Return how many shards are in a batch on average, and how many if every order were equally likely."""
-    count, ends, steps = layout.num_samples, layout.shard_ends, share.num_batches()
+    count, ends = layout.num_samples, layout.shard_ends
+    whole = replace(share, last="drop").num_batches() or min(share.num_batches(), 1)  # without the rest of the epoch
     shards, sizes = [], []
-    for step in np.unique(np.linspace(0, max(steps - 2, 0), 16).astype(np.int64)).tolist() if steps else []:
+    for step in np.unique(np.linspace(0, whole - 1, 16).astype(np.int64)).tolist() if whole else []:
         [positions] = share.positions(share.after(0, step), 1)
         batch = order.at(positions[positions < share.num_samples])
         shards.append(len(np.unique(np.searchsorted(ends, batch, "right"))))
@@ -422,7 +423,8 @@ def _advice(found: dict[str, Any], feed: DatasetFeed, share: Share, reading: Rea
     elif times > _MUCH and isinstance(share, SizedShare) and feed.remote:
         yield (
             f"a rank reads {times:.1f} × the bytes of its samples, because batches by size hold samples of all blocks "
-            "of a round: keep shards on the local disk with cache_dir=, or write tars, whose samples are byte ranges"
+            "of a round: bound texts by batch_tokens=, keep shards on the local disk with cache_dir=, or write tars, "
+            "whose samples are byte ranges"
         )
     if found["chunk_bytes"] > reading.ahead_bytes:
         at_once = format_bytes(found["chunk_bytes"])
