@@ -193,6 +193,11 @@ def test_samples_larger_than_a_batch(texts: Path) -> None:
     alone = [_keys(batch) for batch in lading.loader(texts / "parquet", **options, too_large="alone")]
     assert {*chain.from_iterable(each for each in alone if large & {*each})} == large
     assert all(len(each) == 1 for each in alone if large & {*each})
+    for ask in (lading.loader, lading.train.plan):
+        with pytest.raises(UsageError, match="all samples are larger than a batch"):
+            ask(lading.open(texts / "parquet").where("json.tokens > 40"), **options, too_large="skip")
+    with pytest.raises(UsageError, match="at least 1 full batches, a step of all ranks, found 0"):
+        lading.loader(texts / "parquet", _COUNT, bucket_by="len(txt)", last="drop")
     loader = lading.loader(texts / "parquet", **options, too_large="skip")
     left = sorted(chain.from_iterable(map(_keys, loader)))
     assert left == [f"{i:05}" for i in range(_COUNT) if f"{i:05}" not in large]

@@ -248,8 +248,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         on_changed=on_changed,
         workers=_whole_number("workers", workers, 0),
     )
-    number = None if batch_size is None else _whole_number("batch_size", batch_size, 1)
-    sizing = Sizing(number, batch_tokens, batch_pixels, bucket_by, length, max_padding, too_large, image_size)
+    sizing = Sizing(batch_size, batch_tokens, batch_pixels, bucket_by, length, max_padding, too_large, image_size)
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
     feed = _feed(
         source, opening, shuffle, None if seed is None else _whole_number("seed", seed),
@@ -802,9 +801,12 @@ def _refuse_no_batch(share: Share) -> None:
     if not share.num_samples:
         raise UsageError("there are no samples to train on", advice="Look at the source, and at its steps.")
     if not share.num_batches():
+        least, there = f"{share.step_samples} samples, a step of all ranks", f"{share.num_samples}"
+        if isinstance(share, SizedShare):
+            least, there = f"{share.world_size} full batches, a step of all ranks", f"{share.batches.whole}"
         raise UsageError(
-            'no batch is left with last="drop"', expected=f"at least {share.step_samples} samples, a step of all ranks",
-            found=share.num_samples, advice='Make batches smaller, or use last="short" or last="pad".',
+            'no batch is left with last="drop"', expected=f"at least {least}", found=there,
+            advice='Make batches smaller, or use last="short" or last="pad".',
         )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
+from operator import index
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -55,8 +56,10 @@ class Sizing:
         """Refuse values that mean nothing, and arguments that would change nothing."""
         for name in ("batch_size", "batch_tokens", "batch_pixels"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
+            is_whole = hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_))
+            if value is not None and (not is_whole or value < 1):
                 raise UsageError(f"{name} must be a whole number of at least 1", found=repr(value))
+            object.__setattr__(self, name, None if value is None else index(value))  # so that JSON can hold the state
         self._refuse_wrong_values()
         self._refuse_without_effect()
         if self.batch_tokens is not None:
@@ -156,18 +159,22 @@ class Sizing:
         if feed.order(0).num_samples == ENDLESS:
             raise UsageError("batches by size need an epoch that ends", found='stop="never"',
                              advice='Write epoch_size=N, or mix with stop="first" or stop="all".')  # fmt: skip
-        sides = self.sides(feed.parts, columns)
-        return SizedFeed(feed, self.buckets(sides), self._told())
+        return SizedFeed(feed, self.buckets(self.sides(feed.parts, columns)), self._told())
 
     def buckets(self, sides: NDArray[np.float64]) -> Buckets:
-        """The buckets of samples with these sides (`sides`)."""
+        """The buckets of samples with these sides (`sides`). Raises UsageError if all are larger than a batch."""
         if self.resolutions:
             return Buckets.by_shape(sides, self.resolutions, bound=self.bound, batch_size=self.batch_size)
         padding, merged = (_PADDING, _MERGED) if self.max_padding is None else (self.max_padding, 0.0)
-        return Buckets.by_size(
+        found = Buckets.by_size(
             sides, padding, bound=self.bound, batch_size=self.batch_size, most_merged=merged,
             leaves_out=self.too_large == "skip",
         )  # fmt: skip
+        if len(found.of) and (found.of == LEFT_OUT).all():
+            raise UsageError("all samples are larger than a batch", expected=f"at most {self.bound:,} {self.what}",
+                             found=f"{len(found.of):,} samples, all left out", advice="Make batches larger.",
+                             )  # fmt: skip
+        return found
 
     def sides(self, parts: Parts, columns: Sequence[str] | None = None) -> NDArray[np.float64]:
         """The length of each sample, or its width and height: `(samples, 1)` or `(samples, 2)`.
