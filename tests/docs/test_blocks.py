@@ -47,7 +47,9 @@ _IF_INSTALLED = {"accelerate", "av", "jax", "lightning", "nvidia", "nvidia.dali"
                  "torchvision", "transformers"}  # fmt: skip
 """What pages about training and videos import; torch needs sympy for its optimizers."""
 _WITH_BLOCKS = [page for page in _PAGES if re.search(r"^ *```(python|console)$", page.read_text(), re.MULTILINE)]
-_LONG = {"cookbook.md", "object-stores.md", "reshard.md", "train-frameworks.md", "train-pytorch.md"}
+_LONG = {
+    "batches-by-size.md", "cookbook.md", "object-stores.md", "reshard.md", "train-frameworks.md", "train-pytorch.md",
+}  # fmt: skip
 """Pages that take more than a second."""
 
 
