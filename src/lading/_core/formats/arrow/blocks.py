@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from mmap import PAGESIZE
 from threading import Lock, RLock
 from typing import NamedTuple
@@ -410,12 +411,11 @@ class Blocks:
 
         Raises LimitExceeded for more rows than the file can hold.
         """
-        rows, body = self.find_all(), self.body
-        most = body.limits.bare_rows + _ROWS_OF_BYTE * body.size_bytes
-        if float(rows.astype(np.float64).sum()) > most:
+        rows, body = self.find_all().tolist(), self.body
+        ends, most = [*accumulate(rows)], body.limits.bare_rows + _ROWS_OF_BYTE * body.size_bytes
+        if ends and ends[-1] > most:
             raise body.limits.exceeded("bare_rows", "more rows than the bytes of the file can hold", file=body.path,
-                                       expected=f"at most {most}", found=int(rows.max()))  # fmt: skip
-        ends: list[int] = np.cumsum(rows).tolist()
+                                       expected=f"at most {most}", found=max(rows))  # fmt: skip
         return ends
 
     def heads(self) -> RowsHeads | None:
