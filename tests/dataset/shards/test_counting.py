@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.ipc
+import pyarrow.parquet as pq
 import pytest
 
 import lading
@@ -72,6 +74,21 @@ def test_a_shard_that_changes_after_the_count_is_refused(shards: tuple[Path, lis
     os.utime(folder / f"{last:03}.arrow", ns=(0, 0))
     with pytest.raises(DatasetReplaced, match=f"{last:03}.arrow"):
         dataset[sum(counts[:last])]
+
+
+def test_footers_of_many_parquet_files_are_counted(tmp_path: Path) -> None:
+    counts = np.random.default_rng(0).integers(0, 9, MANY).tolist()
+    for i, count in enumerate(counts):
+        pq.write_table(
+            pa.table({"n": pa.array(range(count), pa.int64())}), tmp_path / f"{i:03}.parquet", row_group_size=3
+        )
+    dataset = lading.open(tmp_path)
+    assert (len(dataset), dataset._rows.shards.num_open <= 1) == (sum(counts), True)
+    firsts = lading.open(tmp_path, options={"filter": pc.field("n") < 3})
+    assert len(firsts) == sum(min(count, 3) for count in counts)
+    (tmp_path / "079.parquet").write_bytes((tmp_path / "079.parquet").read_bytes()[:-9])
+    with pytest.raises(CorruptShard, match=r"079\.parquet"):
+        len(lading.open(tmp_path))
 
 
 class _Meeting(WrappedStore):

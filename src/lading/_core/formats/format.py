@@ -153,10 +153,11 @@ class Heads:
     """What the heads of a local shard say of it.
 
     Attributes:
-        count_rows: returns the number of rows, with these options of reading. Raises as `Format.open`.
+        count_rows: returns the number of rows, with these options of reading; None if the shard must be opened for it.
+            Raises as `Format.open`.
     """
 
-    count_rows: Callable[[ShardFile, Any], int]
+    count_rows: Callable[[ShardFile, Any], int | None]
 
 
 R = TypeVar("R")

@@ -312,7 +312,10 @@ class Shards:
                 self.passes.add(len(counts))
                 source = self._listed(shard)
                 self._refuse_replaced(shard, source)
-                counts.append(heads.count_rows(source, source.options_over(self.read_options)))
+                count = heads.count_rows(source, source.options_over(self.read_options))
+                if count is None:
+                    return None
+                counts.append(count)
         return counts
 
     def path_in_rows(self, shard: int) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "LeafColumn",
     "chunk_facts",
     "count_errors",
+    "count_rows",
     "decoded_bytes",
     "read_footer",
     "read_page_facts",
@@ -197,16 +198,8 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
     """
     start, length = _place(file)
     file.expect([(min(start, max(file.size_bytes - TAIL_BYTES, 0)), file.size_bytes)])
-    reader = pq.ParquetReader()
     with damage(file.path, "the footer", offset=start):
-        # A list of a footer cannot have more elements than the footer has bytes, so a false count allocates nothing.
-        with supported(file.path, start):
-            reader.open(
-                file.handle,
-                pre_buffer=False,
-                thrift_string_size_limit=max(length, _MIN_THRIFT_BYTES),
-                thrift_container_size_limit=max(length, 1),
-            )
+        reader = _opened(file, start, length)
         schema = reader.metadata.schema
         found = len(schema)
         if found > file.limits.table_columns:
@@ -227,6 +220,34 @@ def read_footer(file: Input, *, inside: bool = True) -> Footer:
     footer = Footer(reader.metadata, columns, rows, chunks, start, length, encrypted)
     _check(file, footer, inside=inside)
     return footer
+
+
+def count_rows(file: Input) -> int:
+    """Return the rows of all row groups, for a fifth of the time of `read_footer`. Raises as that."""
+    start, length = _place(file)
+    with damage(file.path, "the footer", offset=start):
+        metadata = _opened(file, start, length).metadata
+        rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    if min(rows, default=0) < 0 or sum(rows) > _most_rows(file):
+        read_footer(file)  # which raises the error
+    return sum(rows)
+
+
+def _opened(file: Input, start: int, length: int) -> pq.ParquetReader:
+    reader = pq.ParquetReader()
+    # A list of a footer cannot have more elements than the footer has bytes, so a false count allocates nothing.
+    with supported(file.path, start):
+        reader.open(
+            file.handle,
+            pre_buffer=False,
+            thrift_string_size_limit=max(length, _MIN_THRIFT_BYTES),
+            thrift_container_size_limit=max(length, 1),
+        )
+    return reader
+
+
+def _most_rows(file: Input) -> int:
+    return file.limits.bare_rows + _ROWS_OF_BYTE * file.size_bytes
 
 
 def count_errors(path: str, footer: Footer) -> Iterator[LadingError]:
@@ -374,7 +395,7 @@ def _check(file: Input, footer: Footer, *, inside: bool) -> None:
             expected=f"{footer.metadata.num_row_groups} of 0 rows or more",
             found=f"{len(rows)} of {rows.min(initial=0)} rows or more",
         )
-    most = file.limits.bare_rows + _ROWS_OF_BYTE * file.size_bytes
+    most = _most_rows(file)
     if total > most:
         raise file.limits.exceeded("bare_rows", "more rows than the bytes of the file can hold", file=file.path,
                                    offset=footer.start, expected=f"at most {most}", found=total)  # fmt: skip

@@ -49,11 +49,11 @@ from lading._core.features.huggingface import (
 from lading._core.formats.base import Recovered, ShardFile
 from lading._core.formats.dataset_index import DatasetIndex, ListedShard
 from lading._core.formats.findings import Finding, Level
-from lading._core.formats.format import Format, FormatInfo, Written
+from lading._core.formats.format import Format, FormatInfo, Heads, Written
 from lading._core.formats.parquet.check import check_shard
 from lading._core.formats.parquet.delta_log import is_log, list_table, schema_of_table
 from lading._core.formats.parquet.delta_rows import DeltaReader
-from lading._core.formats.parquet.footer import MAGIC, MAGIC_ENCRYPTED, read_footer
+from lading._core.formats.parquet.footer import MAGIC, MAGIC_ENCRYPTED, count_rows, read_footer
 from lading._core.formats.parquet.input import open_input
 from lading._core.formats.parquet.options import ReadOptions, WriteOptions
 from lading._core.formats.parquet.reader import ParquetReader
@@ -80,6 +80,14 @@ class DeltaIndex(DatasetIndex):
         return schema_of_table(store, path, limits) if is_log(path) else None
 
 
+def _count_rows(file: ShardFile, options: ReadOptions) -> int | None:
+    """Return the rows of a file by its footer; None for files of a log, which may delete rows, and chosen rows."""
+    if file.entry or options.filter is not None or options.row_groups is not None:
+        return None
+    with closing(open_input(file, mmap=False)) as source:
+        return count_rows(source)
+
+
 class ParquetFormat(Format[ReadOptions, WriteOptions]):
     """Parquet files. They have no sidecars. The log of a Delta Lake table is an index of a dataset."""
 
@@ -93,6 +101,7 @@ class ParquetFormat(Format[ReadOptions, WriteOptions]):
         leftovers=r"_SUCCESS|_metadata|_common_metadata|\..*\.crc",  # of Spark and Dask
     )
     index = DeltaIndex()
+    heads = Heads(_count_rows)
 
     def matches(self, path: str, head: bytes) -> bool:
         """By the magic; by the name too, so that a damaged file is called damaged, not unknown."""
