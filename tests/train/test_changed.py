@@ -289,6 +289,23 @@ def test_keys_must_name_one_sample(stores: dict[str, Any], tmp_path: Path, twice
         _resumed(_ranks(tmp_path / "renamed", 1, 3, False), state, before=tars)
 
 
+def test_shards_between_those_of_before_need_no_keys(tmp_path: Path) -> None:
+    """Spark gives files random names: new ones come anywhere among those of before."""
+    for name, first in (("a", 0), ("b", 9)):
+        with lading.writer(tmp_path / name, format="parquet", rows_per_shard=3) as writer:
+            for i in range(first, first + 9):
+                writer.write({"value": i})
+    old = [tmp_path / f"a/shard-00000{i}.parquet" for i in range(3)]
+    new = [tmp_path / "b/shard-000000.parquet", old[0], tmp_path / "b/shard-000001.parquet", *old[1:]]
+    first = lading.loader([*map(str, old)], 2, shuffle="global", seed=4, on_changed="keys")
+    loop = iter(first)
+    found = [value for _ in range(3) for value in next(loop)["value"].tolist()]
+    again = lading.loader([*map(str, new)], 4, shuffle="global", seed=4, on_changed="keys")
+    again.load_state_dict(first.state_dict(), before=lading.open([*map(str, old)]))
+    found += [value for batch in again for value in batch["value"].tolist()]
+    assert sorted(found) == [*range(15)]
+
+
 def test_samples_without_keys_are_refused(tmp_path: Path) -> None:
     for name, rows in (("old", 4), ("new", 3)):
         with lading.writer(tmp_path / name, format="parquet", rows_per_shard=rows) as writer:

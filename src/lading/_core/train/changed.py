@@ -3,7 +3,8 @@
 A state says the order of the samples before it, but no sample. So the data that the state is of must be known:
 
 - data that grew by shards at their end are found by the fingerprint of their first shards. Nothing is read.
-- else the user names the data of before. The keys of their samples say which samples of today were given.
+- else the user names the data of before. Shards that are among those of today need no keys. Else the keys of samples
+  say which samples of today were given.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lading._core.dataset.layout import ends_behind, first_shards
 from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.order.numbers import Numbers, numbers_at
 from lading._core.features.items import KEY
+from lading._core.storage.roots import absolute_path
 from lading._core.train.feed import DatasetFeed, Feed
 from lading._core.train.order import Order, shuffle_of
 from lading._core.train.rest import Rest, RestOrder, numbers_in_order, positions_left
@@ -202,7 +204,13 @@ class _Samples:
         return numbers, ends_behind(ends, chosen)
 
     def take_over(self, old: _Samples) -> None:
-        """Note the samples whose keys other samples have that were given."""
+        """Note the samples that were given of other ones: those of the same files, else those of the same keys."""
+        begins = self._begins_of(old)
+        if begins is not None:
+            seen = np.flatnonzero(old.seen)
+            shards = np.searchsorted(old._ends, seen, "right")
+            self.seen[begins[shards] + seen - np.append(0, old._ends)[shards]] = True
+            return
         given, flags, at = list[pa.Array](), old.flags(), 0
         for keys in _keys_of(old._dataset):
             given.append(keys.filter(pa.array(flags[at : at + len(keys)])))
@@ -214,6 +222,19 @@ class _Samples:
             self._refuse_other_keys(old._dataset)
         numbers, _ = self._behind_steps(len(self._ends))
         self.seen[numbers_at(numbers, places)] = True
+
+    def _begins_of(self, old: _Samples) -> NDArray[np.int64] | None:
+        """The numbers here of the first samples of the shards of other ones; None if these are not all here."""
+        mine, theirs = self._files(), old._files()
+        places = {path: i for i, path in enumerate(mine)}
+        if len(places) < len(mine) or len({*theirs}) < len(theirs) or not {*theirs} <= places.keys():
+            return None
+        which = np.array([places[path] for path in theirs], np.int64)
+        same = np.array_equal(np.diff(self._ends, prepend=0)[which], np.diff(old._ends, prepend=0))
+        return np.append(0, self._ends)[which] if same and self._dataset.view == old._dataset.view else None
+
+    def _files(self) -> list[str]:
+        return [absolute_path(path) for path in self._dataset.fitting.listing.table.column("path").to_pylist()]
 
     def _refuse_other_keys(self, old: OpenDataset) -> None:
         """Raise UsageError if no sample has a key that another dataset has."""

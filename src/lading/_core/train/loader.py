@@ -568,9 +568,10 @@ class Loader:
         state holds.
 
         With `on_changed="keys"` the data may have changed since. The rest of the epoch then gives each sample that was
-        not given before, and its states go on in the same way. Data that grew by shards behind the last one need no
-        keys. Else `before` names the data of the state, and the keys of their samples say which were given: the data
-        may have been written anew, in another format or in other shards. At the begin of an epoch nothing was given.
+        not given before, and its states go on in the same way. Data that grew by shards behind the last one need
+        nothing else. Else `before` names the data of the state. If their shards are among those of today, all is known.
+        Else the keys of samples say which were given: the data may have been written anew, in another format or in
+        other shards. At the begin of an epoch nothing was given.
 
         Example: `loader.load_state_dict(state, before="old/*.tar")`
 
