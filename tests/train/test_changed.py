@@ -65,7 +65,7 @@ def _all(source: Any) -> list[str]:
 
 
 @drawn(data=st.data())
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings.default.max_examples // 3)
 def test_data_that_grow_between_any_stops_come_once(shards: list[str], data: st.DataObject) -> None:
     """With any ranks and batches, whatever the shuffle; the next epoch is that of an undisturbed loader."""
     shuffle, count = data.draw(st.sampled_from(_SHUFFLES)), data.draw(st.integers(1, _SHARDS))
@@ -104,7 +104,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @drawn(data=st.data())
-@settings(max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings.default.max_examples // 6)
 def test_data_written_anew_go_on_by_keys(stores: dict[str, Any], data: st.DataObject) -> None:
     """Also where an epoch stops again, in the new data, with other ranks."""
     shuffle = data.draw(st.sampled_from([False, "global", True]))
