@@ -391,7 +391,7 @@ def _by_round(order: Order, of: NDArray[np.int32], buckets: Buckets) -> _Cut:
     Where a lane has fewer batches than others, some of its batches are halved: so ranks keep their lanes.
     """
     lanes, part = order.shuffle.lanes, order.parts()
-    places = np.lexsort((-of, part))
+    places = np.argsort(part * (len(buckets.most) + 1) - of, kind="stable")
     places = places[of[places] != LEFT_OUT]
     of_each, part_of_each = of[places], part[places]
     parts, at = np.unique(part_of_each, return_index=True)
@@ -410,6 +410,8 @@ def _by_round(order: Order, of: NDArray[np.int32], buckets: Buckets) -> _Cut:
         which = which[until < ends[which]]
     owner, begins, until = (np.concatenate(each) for each in zip(*found, strict=True)) if found else [parts] * 3
     owner, begins, lengths = _halved(parts, owner, begins, until - begins, lanes)
+    by = np.argsort(begins)  # in any other order, `_Cut.of` looks at places between batches, too
+    owner, begins, lengths = owner[by], begins[by], lengths[by]
     cut = _Cut.of(places, _Batches(begins, lengths, lengths, of_each[begins].astype(np.int64)))
     by = np.lexsort((cut.lasts, owner))
     turn = np.arange(len(by)) - np.searchsorted(owner[by], owner[by])  # number of a batch in its lane of its round
