@@ -19,7 +19,7 @@ from lading._core.storage.base import Buffer
 from lading._core.storage.fsspec import FsspecStore
 from lading._core.storage.memory import MemoryStore
 from lading._core.storage.stores import Stores
-from lading._core.storage.wrappers import WrappedStore
+from lading._core.storage.wrappers import CountingStore, WrappedStore
 from lading.errors import CorruptShard, DatasetReplaced
 
 MANY = 80
@@ -111,3 +111,21 @@ def test_remote_shards_are_counted_at_the_same_time() -> None:
     store = _Meeting(MemoryStore(files), "far://many/009.arrow")
     dataset = lading.open("far://many", stores=Stores({"far://": store}))
     assert len(dataset) == sum(range(20)) + 40
+
+
+def test_counts_of_many_remote_shards_are_kept_for_their_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LADING_CACHE", str(tmp_path))
+    inner = MemoryStore({f"far://many/{i:03}.arrow": _bytes([i], stream=False) for i in range(MANY)})
+
+    def requests(samples: int) -> int:
+        store = CountingStore(inner)
+        store.request_bytes = FsspecStore.request_bytes
+        assert len(lading.open("far://many", stores=Stores({"far://": store}))) == samples
+        return store.requests["get_ranges"]
+
+    assert requests(sum(range(MANY))) >= MANY
+    assert requests(sum(range(MANY))) <= 2  # of the first shard, by which the format is known
+    inner.put("far://many/000.arrow", _bytes([100], stream=False))
+    assert requests(sum(range(MANY)) + 100) >= MANY
