@@ -232,6 +232,28 @@ def test_images_in_aspect_buckets(pictures: Path) -> None:
         assert len(batch["__key__"]) <= {(48, 48, 3): 3, (24, 48, 3): 6}[shape]
 
 
+def test_aspect_buckets_are_those_of_the_image_that_is_read(tmp_path: Path) -> None:
+    """Lists of images have no one size; nor have columns that are not read a say."""
+
+    def image(width: int, height: int) -> Image.Image:
+        return Image.new("RGB", (width, height))
+
+    with lading.writer(tmp_path / "a", format="parquet") as writer:
+        for i in range(8):
+            wide, high = image(40, 20), image(20, 40)
+            writer.write({"frames": [wide] * (i % 3), "square": image(30, 30), "photo": wide if i % 2 else high})
+    shapes = [
+        batch["photo"].shape
+        for batch in lading.loader(tmp_path / "a", 4, image_size=[(16, 32), (24, 24), (32, 16)], columns=["photo"])
+    ]
+    assert sorted(shapes) == [(4, 16, 32, 3), (4, 32, 16, 3)]
+    [whole] = lading.loader(tmp_path / "a", 8, image_size=[(16, 32), (24, 24), (32, 16)])
+    assert whole["square"].shape == whole["photo"].shape == (8, 24, 24, 3)
+    assert [len(each) for each in whole["frames"]] == [i % 3 for i in range(8)]
+    with pytest.raises(UsageError, match=r"(?s)expected square, photo, found 'frames'"):
+        lading.loader(tmp_path / "a", 8, image_size=[(16, 32), (32, 16)], bucket_by="frames")
+
+
 def test_a_broken_image_is_replaced_by_one_of_the_same_bucket(tmp_path: Path) -> None:
     def jpeg(wide: bool) -> bytes:
         data = io.BytesIO()
@@ -328,6 +350,8 @@ def test_documents_by_their_number_of_items(tmp_path: Path) -> None:
     ({"batch_size": 4, "bucket_by": len}, "bucket_by is a text"),
     ({"batch_pixels": 100}, "no column holds images"),
     ({"batch_pixels": 100, "image_size": 32}, "images of one size need no bound"),
+    ({"batch_size": 4, "image_size": _SIZES, "max_padding": 0.1}, "Leave max_padding out"),
+    ({"batch_pixels": 10_000, "image_size": _SIZES, "too_large": "skip"}, "Leave too_large out"),
 ])  # fmt: skip
 def test_what_is_no_way_to_make_batches_is_refused(texts: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):

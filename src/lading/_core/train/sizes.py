@@ -17,7 +17,7 @@ from lading._core.features.row_layout import row_layout
 from lading._core.features.types import feature_of
 from lading._core.storage.threads import Running
 from lading._core.train.buckets import LEFT_OUT, Buckets, SizedOrder
-from lading._core.train.decode import holds_images, of_function
+from lading._core.train.decode import of_function
 from lading._core.train.feed import EpochOrder, Feed, Parts
 from lading._core.train.images import ImageSize, Size, is_several, sizes_of
 from lading._core.train.mixing import ENDLESS
@@ -61,10 +61,10 @@ class Sizing:
                 raise UsageError(f"{name} must be a whole number of at least 1", found=repr(value))
             object.__setattr__(self, name, None if value is None else index(value))  # so that JSON can hold the state
         self._refuse_wrong_values()
+        self._refuse_other_images()
         self._refuse_without_effect()
         if self.batch_tokens is not None:
             self._refuse_other_tokens()
-        self._refuse_other_images()
 
     def _refuse_wrong_values(self) -> None:
         padding, is_number = self.max_padding, isinstance(self.max_padding, (int, float))
@@ -114,9 +114,10 @@ class Sizing:
         if self.batch_pixels is not None and self.image_size is not None and not self.resolutions:
             raise UsageError("images of one size need no bound of pixels", found="batch_pixels= with one image_size",
                              advice="Write batch_size=, or give image_size several sizes.")  # fmt: skip
-        if self.resolutions and self.max_padding is not None:
-            raise UsageError("images of one size a batch have no padding", found=f"max_padding={self.max_padding}",
-                             advice="Leave max_padding out.")  # fmt: skip
+        for name, default in (("max_padding", None), ("too_large", "error")) if self.resolutions else ():
+            if (given := getattr(self, name)) != default:
+                raise UsageError("images of one size a batch have no padding, and none is too large",
+                                 found=f"{name}={given!r}", advice=f"Leave {name} out.")  # fmt: skip
         if self.resolutions and self.batch_size is None and self.bound == inf:
             raise UsageError("images of several sizes need to know how large a batch is", found="image_size= alone",
                              advice="Add batch_size= or batch_pixels=.")  # fmt: skip
@@ -151,7 +152,7 @@ class Sizing:
 
         Args:
             feed: the samples.
-            columns: those that a function for `length` is given; None for all.
+            columns: those that are read; None for all. A function for `length` is given these.
 
         Raises:
             UsageError: the epochs have no end, a sample has no size, or is above the bound.
@@ -184,7 +185,7 @@ class Sizing:
         """
         length = self.length if self.length is not None else self.bucket_by
         if self.batch_pixels is not None or self.resolutions:
-            names = _image_columns(parts, self.bucket_by)
+            names = _image_columns(parts, self.bucket_by, columns)
             sides, length, least = _of_images(parts, names), " or ".join(f"{name}.width" for name in names), 1.0
         elif callable(length):
             sides, least = _called(parts, length, columns)[:, None], 0.0
@@ -314,8 +315,8 @@ def _named(length: Length) -> str:
     return length if isinstance(length, str) else getattr(length, "__name__", type(length).__name__)
 
 
-def _image_columns(parts: Parts, asked: str | None) -> list[str]:
-    """The columns of images, in their order; the one that is asked for.
+def _image_columns(parts: Parts, asked: str | None, read: Sequence[str] | None) -> list[str]:
+    """The columns of one image a sample, in their order; the one that is asked for, or those that are read.
 
     Raises:
         UsageError: there is none, or samples are documents.
@@ -325,16 +326,17 @@ def _image_columns(parts: Parts, asked: str | None) -> list[str]:
                          advice='Write batch_tokens= with length=FUNCTION of the document, or bucket_by="items.image".'
                          )  # fmt: skip
     schemas = (dataset.schema_with(None, whole=True) for _, dataset in parts)  # other shards may have other columns
-    known = list(dict.fromkeys(field.name for each in schemas for field in each if holds_images(feature_of(field))))
+    fields = (field for each in schemas for field in each)
+    known = list(dict.fromkeys(field.name for field in fields if feature_of(field).medium == "image"))
     if asked is not None and asked not in known:
         raise UsageError("bucket_by names the column of images whose width and height count",
                          expected=", ".join(known) or "a column of images", found=repr(asked),
                          advice="Leave it out for the only one." if known else None)  # fmt: skip
     if not known:
-        raise UsageError("no column holds images", expected="a column of images, for their width and height",
+        raise UsageError("no column holds images", expected="a column of one image a sample, for width and height",
                          found=", ".join(dict.fromkeys(name for _, dataset in parts for name in dataset.columns)),
                          advice='Write batch_tokens= with bucket_by="len(txt)" for texts.')  # fmt: skip
-    return known if asked is None else [asked]
+    return [asked] if asked is not None else [name for name in known if name in (read or ())] or known
 
 
 def _of_images(parts: Parts, columns: Sequence[str]) -> NDArray[np.float64]:
