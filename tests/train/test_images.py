@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -189,6 +190,9 @@ def test_aspect_buckets_are_those_of_kohya() -> None:
     assert aspect_buckets(512 * 512, most_ratio=4) == sorted(sizes)
     assert aspect_buckets(512 * 512) == [(384, 640), (448, 576), (512, 512), (576, 448), (640, 384)]
     assert aspect_buckets(1 << 20, step=1024) == [(1024, 1024)]
-    for wrong in ({"pixels": 4095}, {"pixels": 5e5}, {"pixels": 1 << 18, "step": 0}, {"pixels": 1, "most_ratio": 0.5}):
+    for wrong in (
+        {"pixels": 4095}, {"pixels": 5e5}, {"pixels": 1 << 18, "step": 0}, {"pixels": 1, "most_ratio": 0.5},
+        {"pixels": 1 << 18, "most_ratio": "2"}, {"pixels": 1 << 18, "most_ratio": inf},
+    ):  # fmt: skip
         with pytest.raises(UsageError, match="aspect_buckets takes pixels"):
             aspect_buckets(**wrong)  # type: ignore[arg-type]

@@ -215,7 +215,7 @@ def test_the_size_and_the_fit_of_the_loader_hold_where_a_column_has_none(folder:
         ({"random_crop": (0.5, 1), "fit": "crop"}, "a random crop is stretched to the size"),
         ({"fit": "cover"}, "no such fit"),
         ({"size": (4, 8), "fit": "shortest"}, "the shortest side is one number"),
-        ({"size": 0}, "image_size is a number of at least 1"),
+        ({"size": 0}, "size is a number of at least 1"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(options: dict[str, Any], reason: str) -> None:

@@ -8,6 +8,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import update_wrapper, wraps
 from importlib import import_module
@@ -18,7 +19,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from lading.errors import UnknownArgument
 from lading.options import OpeningOptions, ReadOptions
 
-__all__ = ["STEPS", "Later", "arguments_of", "public", "unknown_arguments"]
+__all__ = ["STEPS", "Later", "arguments_of", "public", "shown_call", "unknown_arguments"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -34,6 +35,16 @@ _STEPS: Final = {
 }  # fmt: skip
 STEPS: Final = {name: f"{name} is a step: lading.open(…).{method}(…)." for name, method in _STEPS.items()}
 """What users ask a function for that opens a source, and what to write."""
+
+
+def shown_call(name: str, value: Any) -> str:
+    """Return the call that makes a value of a dataclass, without the arguments that are the defaults.
+
+    Example: `shown_call("lading.train.images", self)`    # lading.train.images(size=(32, 32), flip=0.5)
+    """
+    given = {each.name: getattr(value, each.name) for each in fields(value)}
+    others = (f"{each.name}={given[each.name]!r}" for each in fields(value) if given[each.name] != each.default)
+    return f"{name}({', '.join(others)})"
 
 
 def public(name: str, others: Mapping[str, str] = _NONE) -> Callable[[_Thing], _Thing]:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeGuard, get_args
 
 import numpy as np
 
-from lading._core.arguments import public
+from lading._core.arguments import public, shown_call
 from lading._core.content.media_files import open_image
 from lading._core.features.images import BROKEN, SIDEWAYS, orientation_of
 from lading._core.train.tensors import torch_here
@@ -69,7 +69,7 @@ _NUMBERS: Final = 1 + _TRIES * _OF_A_TRY
 """That an image draws: one for whether it is mirrored, and those of each try to cut it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Pictures:
     """How the images of a column become pixels.
 
@@ -86,6 +86,9 @@ class Pictures:
     random_crop: tuple[float, float] | None = None
     ratio: tuple[float, float] = _RATIO
     flip: float = 0.0
+
+    def __repr__(self) -> str:
+        return shown_call("lading.train.images", self)
 
     @property
     def draws(self) -> bool:
@@ -146,7 +149,7 @@ def images(
     Raises:
         UsageError: an argument is wrong, or changes nothing beside the others.
     """
-    found = Pictures(size_of(size), fit, random_crop, ratio, flip)
+    found = Pictures(size_of(size, "size"), fit, random_crop, ratio, flip)
     if random_crop is not None and not _are_bounds(random_crop, 1):
         raise UsageError("random_crop is the least and the most share of an image's area", expected="such as (0.08, 1)",
                          found=repr(random_crop))  # fmt: skip
@@ -158,8 +161,8 @@ def images(
     if fit is not None and random_crop is not None:
         raise UsageError("a random crop is stretched to the size", found=f"fit={fit!r} with random_crop",
                          advice="Leave fit out. random_crop with ratio=(1, 1) keeps proportions.")  # fmt: skip
-    if found.size is not None:
-        refuse_wrong_fit(fit, [found.size])
+    if fit not in (None, *get_args(Fit)) or found.size is not None:
+        refuse_wrong_fit(fit, sizes_of(found.size))
     return found
 
 
@@ -170,14 +173,16 @@ def _are_bounds(value: Any, most: float = inf) -> bool:
     return bool(0 < value[0] <= value[1] <= most and value[1] < inf)
 
 
-def size_of(image_size: int | Size | None) -> Size | None:
-    """Return height and width, for which one number may stand. Raises UsageError for other values."""
-    if image_size is None:
+def size_of(given: int | Size | None, name: str = "image_size") -> Size | None:
+    """Return height and width, for which one number may stand. Raises UsageError for other values of an argument."""
+    if given is None:
         return None
-    size = image_size if isinstance(image_size, (tuple, list)) else (image_size, image_size)
-    if len(size) != 2 or any(type(each) is not int or each < 1 for each in size):  # noqa: PLR2004 - height, width
-        raise UsageError("image_size is a number of at least 1, or height and width", found=repr(image_size))
-    return size[0], size[1]
+    size = given if isinstance(given, (tuple, list)) else (given, given)
+    wrong = any(isinstance(each, bool) or not isinstance(each, (int, np.integer)) or each < 1 for each in size)
+    if len(size) != 2 or wrong:  # noqa: PLR2004 - height and width
+        raise UsageError(f"{name} is a number of at least 1, or height and width", found=repr(given)[:200],
+                         expected=f"such as {name}=224 or {name}=(224, 320)")  # fmt: skip
+    return int(size[0]), int(size[1])
 
 
 def is_several(image_size: ImageSize) -> TypeGuard[Sequence[Size]]:
@@ -400,8 +405,8 @@ def aspect_buckets(pixels: int, step: int = 64, most_ratio: float = 2.0) -> list
     Raises:
         UsageError: there is no such size, or an argument is no number of at least 1.
     """
-    wrong = type(pixels) is not int or type(step) is not int or step < 1 or not most_ratio >= 1
-    if wrong or pixels < step * step:
+    wrong = type(pixels) is not int or type(step) is not int or type(most_ratio) not in (int, float)
+    if wrong or step < 1 or not 1 <= most_ratio < inf or pixels < step * step:
         raise UsageError("aspect_buckets takes pixels for at least a square of step × step, and a ratio of at least 1",
                          found=f"pixels={pixels!r}, step={step!r}, most_ratio={most_ratio!r}")  # fmt: skip
     square = isqrt(pixels) // step * step

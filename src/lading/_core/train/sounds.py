@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from lading._core.arguments import public
+from lading._core.arguments import public, shown_call
 from lading._core.content.media_files import read_sound
 from lading._core.train.tensors import torch_here
 from lading.errors import DataError, UsageError, missing_extra
@@ -104,15 +104,18 @@ def window_of(
     return (start, start + seconds, None) if seconds is not None and start is not None else (start, stop, seconds)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class _Sound:
     rate: int
-    mono: bool
-    start: float
-    stop: float | None
-    seconds: float | None
-    at: At
-    pad: bool
+    mono: bool = False
+    start: float = 0.0
+    stop: float | None = None
+    seconds: float | None = None
+    at: At = "start"
+    pad: bool = False
+
+    def __repr__(self) -> str:
+        return shown_call("lading.train.sound", self)
 
     @property
     def draws(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading._core.arguments import public
+from lading._core.arguments import public, shown_call
 from lading._core.features.images import BROKEN
 from lading._core.train.images import size_of
 from lading._core.train.sounds import At, share_of, window_of
@@ -86,18 +86,21 @@ def frames(  # noqa: PLR0913 - all but one by keyword
     return _Frames(count, every, fps, start or 0.0, stop, seconds, at or "start", clips, pad, size_of(image_size))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class _Frames:
-    count: int | None
-    every: int | None
-    fps: float | None
-    start: float
-    stop: float | None
-    seconds: float | None
-    at: At
-    clips: int | None
-    pad: bool
-    size: tuple[int, int] | None
+    count: int | None = None
+    every: int | None = None
+    fps: float | None = None
+    start: float = 0.0
+    stop: float | None = None
+    seconds: float | None = None
+    at: At = "start"
+    clips: int | None = None
+    pad: bool = False
+    image_size: tuple[int, int] | None = None
+
+    def __repr__(self) -> str:
+        return shown_call("lading.train.frames", self)
 
     @property
     def draws(self) -> bool:
@@ -219,7 +222,8 @@ class _Frames:
 
     def _pixels(self, frame: Any) -> NDArray[np.uint8]:
         turns = int(frame.rotation) // 90 % 4
-        height, width = (None, None) if self.size is None else self.size[::-1] if turns % 2 else self.size
+        size = self.image_size or (None, None)
+        height, width = size[::-1] if turns % 2 else size
         pixels = frame.to_ndarray(format="rgb24", width=width, height=height)
         return np.ascontiguousarray(np.rot90(pixels, turns))
 
