@@ -193,8 +193,6 @@ def test_the_size_and_the_fit_of_the_loader_hold_where_a_column_has_none(folder:
         return tuple(batch["png"].shape)
 
     assert shapes(decode={"png": images(flip=1)}, image_size=(8, 12)) == (2, 8, 12, 3)
-    assert shapes(decode={"png": images(4, flip=1)}, image_size=(8, 12)) == (2, 4, 4, 3)
-    assert shapes(decode={"png": images(4, random_crop=(0.5, 1))}, image_size=8, fit="shortest") == (2, 4, 4, 3)
     plain = next(iter(_loader(folder, 2, shuffle=False, decode=None, image_size=8, fit="crop")))["png"]
     flipped = next(iter(_loader(folder, 2, shuffle=False, decode={"png": images(flip=1)}, image_size=8, fit="crop")))
     assert np.array_equal(flipped["png"], plain[:, :, ::-1])
@@ -215,12 +213,38 @@ def test_the_size_and_the_fit_of_the_loader_hold_where_a_column_has_none(folder:
         ({"random_crop": (0.5, 1), "fit": "crop"}, "a random crop is stretched to the size"),
         ({"fit": "cover"}, "no such fit"),
         ({"size": (4, 8), "fit": "shortest"}, "the shortest side is one number"),
+        ({"size": None, "fit": "cover"}, "no such fit"),
         ({"size": 0}, "size is a number of at least 1"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         images(**{"size": 4, **options})
+
+
+_OWN_SIZE, _CUT = images(4, fit="crop"), images(random_crop=(0.5, 1))
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        ({"decode": {"png": _OWN_SIZE}}, "image_size changes no image"),
+        ({"decode": {"png": None}}, "image_size changes no image"),
+        ({"decode": {"png": len}}, "image_size changes no image"),
+        ({"decode": {"png": _OWN_SIZE}, "image_size": [(4, 8), (8, 4)]}, "image_size changes no image"),
+        ({"decode": {"png": _CUT}, "fit": "pad"}, "fit changes no image"),
+        ({"decode": {"cls": None}, "columns": ["cls"]}, "no column holds images"),
+    ],
+)
+def test_a_size_and_a_fit_of_the_loader_that_change_no_image_are_refused(
+    folder: Path, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        _loader(folder, **{"image_size": 8, **options})
+
+
+def test_images_are_shown_as_they_are_written() -> None:
+    assert repr(images(224, random_crop=(0.08, 1))) == "lading.train.images(size=(224, 224), random_crop=(0.08, 1))"
 
 
 def test_images_without_a_size_are_refused_where_they_need_one(folder: Path) -> None:

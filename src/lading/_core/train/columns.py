@@ -135,8 +135,7 @@ class ColumnMaker:
 
     Args:
         recipe: what is made.
-        known: gives the names of all columns; asked once if the recipe names any, or has an `image_size`. None checks
-            no names.
+        known: gives the names of all columns; asked once if the recipe names any. None checks no names.
 
     Raises:
         UsageError: a name in the recipe is unknown.
@@ -203,7 +202,7 @@ class ColumnMaker:
         """
         failed: Failed = {}
         recipe = self._recipe
-        if self._known is not None and (recipe.decode or recipe.image_size or isinstance(recipe.missing, Mapping)):
+        if self._known is not None and (recipe.decode or isinstance(recipe.missing, Mapping)):
             self._refuse_unknown(self._known())
             self._known = None
         making = _Making(spread, self._size_of(size), lambda i: rng_of(i, "decode"), check)
@@ -241,6 +240,39 @@ class ColumnMaker:
             raise UsageError("image_size has several sizes, and these batches are not made by size",
                              expected="one size", found=f"image_size={[*self._sizes]}"[:200])  # fmt: skip
         return self._sizes[0] if self._sizes else None
+
+    def refuse_unused_size(self, features: Mapping[str, Feature], *, all_known: bool) -> None:
+        """Raise UsageError for an `image_size`, or a `fit`, that changes nothing of these columns.
+
+        Args:
+            features: of the columns that are read.
+            all_known: whether there are no others.
+        """
+        recipe = self._recipe
+        if not self._sizes:
+            return
+        by_shape = is_several(recipe.image_size)  # batches are, of whatever columns
+        ways = {name: self._way(name, feature) for name, feature in features.items()}
+        images = [
+            way for name, way in ways.items()
+            if holds_images(features[name]) or (features[name].is_bytes and isinstance(way, (str, Pictures)))
+        ]  # fmt: skip
+        if not images:
+            if all_known and not by_shape:
+                raise UsageError("no column holds images", found=f"image_size={recipe.image_size}",
+                                 advice='Leave it out; for bytes that are images add decode={"COLUMN": "numpy"}.'
+                                 )  # fmt: skip
+            return
+        sized = [way.size is None if isinstance(way, Pictures) else by_shape or isinstance(way, str) for way in images]
+        if not any(sized):
+            raise UsageError("image_size changes no image: decode= says how each becomes pixels",
+                             found=f"image_size={recipe.image_size}, decode={recipe.decode}"[:200],
+                             advice="Leave image_size out, or the size of lading.train.images(…).")  # fmt: skip
+        fitted = [way for way in images if not isinstance(way, Pictures) or not (way.fit or way.random_crop)]
+        if recipe.fit is not None and not fitted:
+            raise UsageError("fit changes no image: lading.train.images has a fit of its own, or a random crop",
+                             found=f"fit={recipe.fit!r}, decode={recipe.decode}"[:200], advice="Leave fit out."
+                             )  # fmt: skip
 
     def complete(
         self, columns: Columns, failed: Failed, samples: pa.Table | Sequence[Mapping[str, Any]] | None = None
@@ -772,10 +804,10 @@ def _refuse_wrong_pictures(name: str, pictures: Pictures, recipe: Recipe) -> Non
     if pictures.random_crop is None:
         refuse_wrong_fit(pictures.fit or recipe.fit, sizes)
     elif not sizes:
-        given = f"random_crop={pictures.random_crop}"
         raise UsageError("a random crop is stretched to a size, and there is none",
-                         found=f"decode={{{name!r}: images({given})}}",
-                         advice=f"Give it a size: images(224, {given}).")  # fmt: skip
+                         found=f"decode={{{name!r}: {pictures!r}}}",
+                         advice=f"Give it a size: lading.train.images(224, random_crop={pictures.random_crop})."
+                         )  # fmt: skip
 
 
 def _refuse_ignored(recipe: Recipe) -> None:

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from lading._core.arguments import public
 from lading._core.dataset.opened import OpenDataset, opened
 from lading._core.dataset.query import Queryable, refuse_opening
+from lading._core.features.items import PAYLOAD
 from lading._core.features.row_layout import row_layout
-from lading._core.features.types import feature_of
+from lading._core.features.types import Feature, Image, feature_of
 from lading._core.train.buckets import SizedOrder
 from lading._core.train.changed import feed_of_changed, refuse_keys_of
 from lading._core.train.columns import Collate, ColumnMaker, Recipe
-from lading._core.train.decode import Decode, holds_images
+from lading._core.train.decode import Decode
 from lading._core.train.feed import DatasetFeed, Feed, MixtureFeed, Parts
 from lading._core.train.images import Fit, ImageSize
 from lading._core.train.metrics import Gauge, LoopCounts, Metrics, Reports
@@ -263,7 +264,9 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     reports = Reports(None if log_every is None else _whole_number("log_every", log_every, 1), on_metrics)
     if on_metrics is not None and not callable(on_metrics):
         raise UsageError("on_metrics must be a function of the metrics", found=repr(on_metrics))
-    return Loader(feed, sizing.batch_size or 1, last, ranks, recipe, reading, reports)
+    made = Loader(feed, sizing.batch_size or 1, last, ranks, recipe, reading, reports)
+    made.refuse_unused_size()
+    return made
 
 
 def _feed(
@@ -356,8 +359,7 @@ class Loader:
             refuse_keys_of(feed)
         self._feed, self._reading, self._recipe, self._given_ranks = feed, reading, recipe, ranks
         self._share = Share(feed.order(0).num_samples, batch_size, last, *(ranks or rank_and_world_size()))
-        known = partial(_known_columns, feed.parts, recipe.image_size, recipe.decode)
-        self._maker = ColumnMaker(recipe, known)
+        self._maker = ColumnMaker(recipe, partial(_columns_of, feed.parts))
         if any(row_layout(each.view).has_items for each in self.datasets):
             _refuse_of_samples_alone(self._maker, feed.parts)
         _refuse_no_batch(self.share_of(1 if _before(feed, 0) else 0))  # of a whole epoch
@@ -437,6 +439,20 @@ class Loader:
     def share_of(self, epoch: int) -> Share:
         """What this rank reads of an epoch."""
         return _share_in(self._feed, epoch, self._share)
+
+    def refuse_unused_size(self) -> None:
+        """Raise UsageError for an `image_size`, or a `fit`, that surely changes no image."""
+        if self._recipe.image_size is None:
+            return
+        features, asked, all_known = dict[str, Feature](), self._reading.columns, True
+        for each in self.datasets:
+            if row_layout(each.view).has_items:
+                features[PAYLOAD] = Image()
+                continue
+            mine = {field.name: feature_of(field) for field in each.schema if asked is None or field.name in asked}
+            features |= mine
+            all_known &= not each.schema_is_partial or len(mine) == len(asked or ())
+        self._maker.refuse_unused_size(features, all_known=all_known)
 
     @property
     def by_size(self) -> bool:
@@ -759,16 +775,6 @@ def _refuse_other_state(state: Mapping[str, Any], feed: Feed, share: Share) -> N
 
 def _columns_of(parts: Parts) -> list[str]:
     return list(dict.fromkeys(name for _, dataset in parts for name in dataset.columns))
-
-
-def _known_columns(parts: Parts, image_size: Any, decode: Any) -> list[str]:
-    """Return the names of all columns. Raises UsageError for an `image_size` if surely no column holds images."""
-    sizes_nothing = image_size is not None and not decode
-    sizes_nothing &= not any(each.schema_is_partial or row_layout(each.view).has_items for _, each in parts)
-    if sizes_nothing and not any(holds_images(feature_of(field)) for _, each in parts for field in each.schema):
-        raise UsageError("no column holds images", found=f"image_size={image_size}",
-                         advice='Leave it out; for bytes that are images add decode={"COLUMN": "numpy"}.')  # fmt: skip
-    return _columns_of(parts)
 
 
 def _refuse_of_samples_alone(maker: ColumnMaker, parts: Parts) -> None:
