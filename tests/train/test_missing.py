@@ -228,6 +228,19 @@ def test_images_of_their_own_size_are_lists() -> None:
         assert isinstance(maker.batch(columns)["x"], list)
 
 
+@pytest.mark.parametrize("missing", [0, {"x": 0}])
+def test_a_value_stands_for_an_array_that_a_function_would_make(missing: Any) -> None:
+    def window(value: bytes) -> np.ndarray[Any, Any]:
+        return np.full((2, 3), len(value), np.float32)
+
+    maker = ColumnMaker(Recipe(decode={"x": window}, missing=missing))
+    columns, failed = maker.decoded(pa.table({"x": pa.array([b"a", None, b"ccc"])}), 3)
+    assert failed == {}
+    found = maker.batch(columns)["x"]
+    assert found.dtype == np.float32
+    assert found.tolist() == [[[n] * 3] * 2 for n in (1, 0, 3)]
+
+
 def test_skipped_samples_are_listed_by_key_and_reason(tmp_path: Path) -> None:
     source = _source(tmp_path / "set", label=[0, 1, 2, None, 4, 5])
 

@@ -221,7 +221,7 @@ def _sound(read: Callable[[Any], Any]) -> Any:
     except LadingError:  # of what reads
         raise
     except (soundfile.SoundFileError, RuntimeError, ValueError) as error:
-        found = _OBJECT.sub("the file", str(error))[:200]
+        found = _OBJECT.sub("the file", str(error))[:200].rstrip(".")
         raise DataError("the audio cannot be decoded", found=found) from error
 
 

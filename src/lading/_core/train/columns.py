@@ -372,8 +372,8 @@ class ColumnMaker:
             if is_list(choice):
                 self._uneven.add(field.name)
             found = in_array(field.name, found, choice, errors)
-        elif isinstance(found, list):
-            in_list(field.name, found, choice, errors)
+        elif isinstance(found, list) and (self._recipe.transform or field.name in {*self._lists, *self._uneven}):
+            in_list(field.name, found, choice, errors)  # of values that functions made: `complete`
         for i, error in errors.items():
             failed.setdefault(i, error.at(column=field.name))
         return found
