@@ -63,7 +63,7 @@ def frames(  # noqa: PLR0913 - all but one by keyword
         clips: this many windows of `seconds`, at even distances from the first that fits to the last, or with
             `at="random"` anywhere: (clips, frames, height, width, 3).
         pad: repeat the last frame behind a video that is shorter than the window. By default this is an error.
-        image_size: height and width, one number for both; None leaves frames as they are.
+        image_size: height and width to which frames are stretched, one number for both; None leaves frames as they are.
 
     Raises:
         UsageError: an argument is wrong, or not one of `count`, `every` and `fps`. The function raises DataError for a
