@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,26 @@ def test_good_choices_have_none(folder: Path) -> None:
     assert plan(folder / "webdataset", 4, world_size=4, shuffle=True).advice == ()
     lanes = Shuffle("block", 10, lanes=16)
     assert plan(folder / "webdataset", 1, world_size=16, shuffle=lanes).advice == ()
+
+
+def test_print_shows_batches_by_size_as_a_table(tmp_path: Path) -> None:
+    """Of many buckets, neighbours share a row, which says the smallest and the largest of each side."""
+    sides = [(width, height) for width in range(100, 900, 100) for height in range(100, 900, 100)]
+    with lading.writer(tmp_path / "a", format="webdataset") as writer:
+        for width, height in sides:
+            writer.write({"png": np.zeros((height, width, 3), np.uint8)})
+    made = plan(tmp_path / "a", batch_pixels=1_000_000)
+    assert len(made.buckets) > 12
+    lines = str(made).splitlines()
+    assert "  a rank                  " in lines[3]
+    at = next(i for i, line in enumerate(lines) if line.split() == ["sizes", "samples", "a", "batch", "batches"])
+    seen = 0
+    for line in lines[at + 1 :]:
+        low, high, samples = re.fullmatch(r"  (\d+ × \d+)(?: – (\d+ × \d+))? +(\d+) .*", line).groups()  # type: ignore[union-attr]
+        (left, below), (right, above) = ([*map(int, text.split(" × "))] for text in (low, high or low))
+        assert sum(left <= width <= right and below <= height <= above for width, height in sides) >= int(samples)
+        seen += int(samples)
+    assert seen == len(sides)
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 0}, {"batch_size": 1, "world_size": 0}, {"epoch_size": 0}])

@@ -41,7 +41,6 @@ _OF_JOBS = {"rate": "--rate", "total_bytes": "--total-bytes"}
 
 
 _BY_SIZE: Final = "Batches by size"
-_SHOWN_BUCKETS: Final = 12
 
 
 class _TooLarge(StrEnum):
@@ -296,62 +295,16 @@ def _kept_row(made: Estimate) -> list[tuple[str, str]]:
 
 
 def _text(made: Plan) -> Iterator[RenderableType]:
+    from rich.table import Table
     from rich.text import Text
 
-    shuffle = made.shuffle
-    blocks = f", blocks of {count(shuffle.block, 'sample')}, window {shuffle.window}, lanes {shuffle.lanes}"
-    own = f"{format_bytes(made.read_bytes)} for samples of {format_bytes(made.rank_bytes)}"
-    rows = [
-        ("shuffle", shuffle.kind + (blocks if shuffle.kind == "block" else "")),
-        ("epoch", count(made.samples, "sample")),
-        (
-            "a rank",
-            f"{count(made.batches, 'batch', 'batches')}, {count(made.rank_samples, 'sample')}",
-        ),
-        ("reads", own + ("" if made.requests is None else f", in at least {made.requests:,} requests a column")),
-        ("at once", f"{format_bytes(made.chunk_bytes)}, from {count(made.shards_at_once, 'shard')}"),
-        ("memory", f"{format_bytes(made.memory_bytes)} read ahead, before it is decoded"),
-        ("shards", f"{made.shards_a_batch:.1f} in a batch (random order: {made.random_shards_a_batch:.1f})"),
-        *_by_size(made),
-        *(("advice", text) for text in made.advice),
-    ]
-    yield facts((name, Text(value)) for name, value in rows)
-    if made.buckets:
+    yield facts((name, Text(value)) for name, value in made.facts())
+    heads, *rows = made.bucket_rows()
+    if rows:
+        found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        for name in heads:
+            found.add_column(name, justify="left" if name == heads[0] else "right")
+        for row in rows:
+            found.add_row(*row)
         yield ""
-        yield _buckets(made)
-
-
-def _by_size(made: Plan) -> Iterator[tuple[str, str]]:
-    """Rows about batches by size."""
-    if made.padding is not None and made.random_padding is not None:
-        yield "padding", f"{100 * made.padding:.1f} % (batches of neighbours: {100 * made.random_padding:.1f} %)"
-    if made.left_out:
-        yield "left out", f"{count(made.left_out, 'sample')} larger than a batch"
-
-
-def _buckets(made: Plan) -> RenderableType:
-    """The buckets; of many, some neighbours in one row."""
-    from rich.table import Table
-
-    found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("sizes", "samples", "a batch", "batches"):
-        found.add_column(name, justify="left" if name == "sizes" else "right")
-    size = -(-len(made.buckets) // _SHOWN_BUCKETS)
-    for begin in range(0, len(made.buckets), size):
-        mine = made.buckets[begin : begin + size]
-        most = [each.batch_samples for each in mine]
-        found.add_row(
-            _range(_sides(min(each.smallest for each in mine)), _sides(max(each.largest for each in mine))),
-            f"{sum(each.samples for each in mine):,}",
-            _range(f"{max(most):,}", f"{min(most):,}"),
-            f"{sum(each.batches for each in mine):,}",
-        )
-    return found
-
-
-def _sides(sides: Sequence[float]) -> str:
-    return " × ".join(f"{side:,.4g}" if side % 1 else f"{side:,.0f}" for side in sides)
-
-
-def _range(low: str, high: str) -> str:
-    return low if low == high else f"{low} – {high}"
+        yield found

@@ -7,7 +7,7 @@ Example:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, Unpack
 
@@ -19,7 +19,7 @@ from lading._core.dataset.layout import Layout
 from lading._core.dataset.opened import opened
 from lading._core.dataset.query import Queryable
 from lading._core.json_forms import InJson, ShuffleJson
-from lading._core.result_text import ResultText
+from lading._core.result_text import ResultText, shown_fact
 from lading._core.storage.fetch import FEWER
 from lading._core.train.buckets import LEFT_OUT, Buckets, SizedOrder
 from lading._core.train.columns import ColumnMaker, Recipe
@@ -32,7 +32,7 @@ from lading._core.train.reading import EpochReader, Reading
 from lading._core.train.share import Last, Share, SizedShare
 from lading._core.train.sizes import Length, Sizing, TooLarge
 from lading._core.train.weights import GivenWeights, weights_of
-from lading._core.units import format_bytes, parse_bytes
+from lading._core.units import count, format_bytes, parse_bytes
 from lading.errors import UsageError
 from lading.options import OpeningOptions
 
@@ -46,6 +46,7 @@ _SETTLED: Final = {True: 2, False: 16}
 _GAP_BYTES: Final = 32 << 10
 _REQUEST_BYTES: Final = 64 << 20
 _MUCH: Final = 1.5
+_SHOWN_BUCKETS: Final = 12
 _MOST_OF: Final = 0.9
 """Share of the rows of record batches for which the reader of Arrow files reads all of them."""
 _LEAST_KEPT: Final = 8
@@ -121,6 +122,49 @@ class Plan(ResultText):
         buckets = [{name: getattr(each, name) for name in each.__slots__} for each in self.buckets]
         return {**found, "shuffle": self.shuffle.as_dict(), "advice": list(self.advice), "buckets": buckets}
 
+    def __str__(self) -> str:
+        lines = [shown_fact(*fact) for fact in self.facts()]
+        if self.buckets:
+            lines += [
+                f"  {sizes:<23} {samples:>9}{most:>15}{full:>9}" for sizes, samples, most, full in self.bucket_rows()
+            ]
+        return "\n".join(["Plan", *lines])
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """The plan as names and texts."""
+        shuffle = self.shuffle
+        blocks = f", blocks of {count(shuffle.block, 'sample')}, window {shuffle.window}, lanes {shuffle.lanes}"
+        yield "shuffle", shuffle.kind + (blocks if shuffle.kind == "block" else "")
+        yield "epoch", count(self.samples, "sample")
+        yield "a rank", f"{count(self.batches, 'batch', 'batches')}, {count(self.rank_samples, 'sample')}"
+        own = f"{format_bytes(self.read_bytes)} for samples of {format_bytes(self.rank_bytes)}"
+        yield "reads", own + ("" if self.requests is None else f", in at least {self.requests:,} requests a column")
+        yield "at once", f"{format_bytes(self.chunk_bytes)}, from {count(self.shards_at_once, 'shard')}"
+        yield "memory", f"{format_bytes(self.memory_bytes)} read ahead, before it is decoded"
+        yield "shards", f"{self.shards_a_batch:.1f} in a batch (random order: {self.random_shards_a_batch:.1f})"
+        if self.padding is not None and self.random_padding is not None:
+            yield "padding", f"{100 * self.padding:.1f} % (batches of neighbours: {100 * self.random_padding:.1f} %)"
+        if self.left_out:
+            yield "left out", f"{count(self.left_out, 'sample')} larger than a batch"
+        yield from (("advice", text) for text in self.advice)
+
+    def bucket_rows(self) -> list[tuple[str, str, str, str]]:
+        """The table of the buckets, its head first; of many, some neighbours in one row."""
+        found, size = [("sizes", "samples", "a batch", "batches")], -(-len(self.buckets) // _SHOWN_BUCKETS)
+        for begin in range(0, len(self.buckets), size or 1):
+            mine = self.buckets[begin : begin + size]
+            most = [each.batch_samples for each in mine]
+            found.append((
+                _range(
+                    _sides(map(min, zip(*(each.smallest for each in mine), strict=True))),
+                    _sides(map(max, zip(*(each.largest for each in mine), strict=True))),
+                ),
+                f"{sum(each.samples for each in mine):,}",
+                _range(f"{max(most):,}", f"{min(most):,}"),
+                f"{sum(each.batches for each in mine):,}",
+            ))  # fmt: skip
+        return found
+
     def beside(self, metrics: Metrics) -> str:
         """Return a table of the plan beside what a loop did, for the samples that the loop was given.
 
@@ -145,6 +189,14 @@ class Plan(ResultText):
         if metrics.requests is not None and self.requests is not None:
             rows.append(("requests", f"{round(part * self.requests):,}", f"{metrics.requests:,}"))
         return "\n".join(f"{name:<18}{planned:>18}{measured:>18}" for name, planned, measured in rows)
+
+
+def _sides(sides: Iterable[float]) -> str:
+    return " × ".join(f"{side:,.4g}" if side % 1 else f"{side:,.0f}" for side in sides)
+
+
+def _range(low: str, high: str) -> str:
+    return low if low == high else f"{low} – {high}"
 
 
 @public("lading.train.plan")

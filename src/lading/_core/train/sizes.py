@@ -217,7 +217,7 @@ class Sizing:
             raise error_at(parts, int(wrong[0]), UsageError(
                 "a sample is larger than a batch", expected=f"at most batch_{self.what}={int(self.bound):,}",
                 found=f"{sizes[wrong[0]]:,.0f}{count}",
-                advice=f'Write too_large="skip" to leave such samples out, or too_large="alone" for batches of their '
+                advice="Write --too-large skip to leave such samples out, or --too-large alone for batches of their "
                 f"own. The largest has {sizes.max():,.0f}.",
             ))  # fmt: skip
 
