@@ -313,6 +313,7 @@ def test_the_advice_names_what_the_loop_waits_for() -> None:
     assert "decoding is the limit" in metrics(5, 5, 36).advice
     assert "fetching is the limit" in metrics(5, 9, 4).advice
     assert "first batch" in metrics(5, 1, 4, first=4).advice
+    assert "first batch" in metrics(5, 9, 36, first=4).advice  # what was busy then says little about the rest
     assert "while threads were idle" in metrics(5, 1, 4).advice
     assert (metrics(5, 9, 20).fetching, metrics(5, 9, 20).decoding, metrics(5, 9, 20).waited) == (0.9, 0.5, 0.5)
 

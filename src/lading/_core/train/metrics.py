@@ -166,12 +166,10 @@ class Metrics:
             return "the loader keeps up" + (
                 ", but its threads take cores that the loop may lack" if lacks_cores else ": the loop takes the time"
             )
+        if 2 * self.first_batch_seconds > self.waited_seconds:
+            return "the loop waited for its first batch: threads or workers start, and shards are opened"
         if max(self.fetching, self.decoding) < _BUSY:
-            starts = 2 * self.first_batch_seconds > self.waited_seconds
-            return "the loop waited " + (
-                "for its first batch: threads or workers start, and shards are opened" if starts
-                else "while threads were idle: others use the cores, or the batches are very small"
-            )  # fmt: skip
+            return "the loop waited while threads were idle: others use the cores, or the batches are very small"
         if self.decoding >= self.fetching:
             return "decoding is the limit: take more cores, smaller images or a cheaper transform"
         return 'fetching is the limit: take shuffle="block", cache_dir= for a remote store, or larger ahead_bytes='
