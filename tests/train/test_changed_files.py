@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import lading
+from lading.errors import CorruptShard
 
 _SAMPLES, _BYTES = 40, 20_000
 
@@ -110,6 +112,28 @@ def test_a_file_that_is_cut_while_its_samples_are_decoded_is_an_error(name: str,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "the file changed while it was open 4096 bytes\n"), done
+
+
+@pytest.mark.parametrize("name", ["webdataset", "mds", "arrow"])
+def test_a_batch_whose_file_was_written_while_it_was_decoded_is_an_error(name: str, tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "in", format=name) as writer:
+        for i in range(_SAMPLES):
+            writer.write({"__key__": f"{i:03}", "bin": bytes([i]) * _BYTES})
+    [path] = [path for path in (tmp_path / "in").iterdir() if path.suffix in (".tar", ".mds", ".arrow")]
+    stored = path.read_bytes()
+
+    def decode(value: bytes) -> int:
+        if value[0] == 5:
+            with open(path, "r+b") as file:
+                file.write(stored.replace(bytes([6]) * 100, bytes([66]) * 100))
+            os.utime(path, ns=(0, 0))
+        return value[0]
+
+    seen: list[int] = []
+    with pytest.raises(CorruptShard, match="the file changed while it was open"):
+        for batch in lading.loader(tmp_path / "in", 8, threads=1, decode={"bin": decode}):
+            seen += batch["bin"].tolist()
+    assert seen == []
 
 
 @pytest.mark.parametrize("name", ["webdataset", "mds"])

@@ -490,6 +490,7 @@ class EpochReader:
             tables = [each.padded(padding) if self.share.pads else each.table for each in rows]
             return self._batch(tables[0] if len(tables) == 1 else pa.concat_tables(tables), positions), []
         columns, failed = self._decoded(rows, positions, spread, check)
+        self._refuse_changed(maps, positions)  # values that were written meanwhile are others, in part or whole
         for place, error in failed.items():
             self._replace(columns, (place, len(positions)), int(positions[place]), error)
         if self.share.pads:
@@ -579,10 +580,13 @@ def _without_small_views(table: pa.Table) -> pa.Table:
     for i, field in enumerate(table.schema):
         column = table.column(i)
         if is_view(field.type) and sum(map(total_bytes, table.select([i]).to_batches())) < _SMALL_BYTES * len(column):
-            for mapped in maps_of(held_buffers(column)):
+            maps = maps_of(held_buffers(column))
+            for mapped in maps:
                 mapped.check()
             kind = pa.large_string() if is_text(field.type) else pa.large_binary()
             table = table.set_column(i, field.with_type(kind), column.cast(kind))
+            for mapped in maps:
+                mapped.check()
     return table
 
 
