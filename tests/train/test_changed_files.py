@@ -76,8 +76,8 @@ def test_a_file_that_changes_is_an_error_of_its_next_sample(name: str, how: str,
     )  # fmt: skip
     assert done.returncode == 0, done
     seen, message, file, row, found = json.loads(done.stdout)
-    assert seen == [[f"{i:03}", True] for i in range(8)]
-    assert (message, file, row) == ("the file changed while it was open", str(path), 8)
+    assert seen == [[f"{i:03}", True] for i in range(4)]
+    assert (message, file, row) == ("the file changed while it was open", str(path), 4)
     assert found == "4096 bytes" if how == "cut" else found.startswith("20")
 
 
@@ -129,11 +129,9 @@ def test_a_batch_whose_file_was_written_while_it_was_decoded_is_an_error(name: s
             os.utime(path, ns=(0, 0))
         return value[0]
 
-    seen: list[int] = []
+    batches = iter(lading.loader(tmp_path / "in", 8, threads=1, decode={"bin": decode}))
     with pytest.raises(CorruptShard, match="the file changed while it was open"):
-        for batch in lading.loader(tmp_path / "in", 8, threads=1, decode={"bin": decode}):
-            seen += batch["bin"].tolist()
-    assert seen == []
+        next(batches)
 
 
 @pytest.mark.parametrize("name", ["webdataset", "mds"])
