@@ -230,7 +230,8 @@ def _refuse_other_loader(loader: object) -> None:
     if loader.by_size:
         raise UsageError("packed sequences have one length, and need no batches by size",
                          found="a loader of batches by size",
-                         advice="Leave batch_tokens, batch_pixels and bucket_by out of the loader.")  # fmt: skip
+                         advice="Leave batch_tokens, batch_pixels and bucket_by out of the loader, and give it one "
+                         "image_size.")  # fmt: skip
 
 
 class Packer:
