@@ -8,18 +8,21 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import update_wrapper, wraps
 from importlib import import_module
 from inspect import CO_VARKEYWORDS, Parameter, Signature, signature
+from numbers import Real
+from operator import index
 from types import FunctionType, MappingProxyType, MethodType
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from lading.errors import UnknownArgument
+from lading.errors import UnknownArgument, UsageError
 from lading.options import OpeningOptions, ReadOptions
 
-__all__ = ["STEPS", "Later", "arguments_of", "public", "shown_call", "unknown_arguments"]
+__all__ = ["STEPS", "Later", "arguments_of", "is_number", "public", "shown_call", "unknown_arguments", "whole_number"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -45,6 +48,27 @@ def shown_call(name: str, value: Any) -> str:
     given = {each.name: getattr(value, each.name) for each in fields(value)}
     others = (f"{each.name}={given[each.name]!r}" for each in fields(value) if given[each.name] != each.default)
     return f"{name}({', '.join(others)})"
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number of Python's or numpy's; True and False are none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def whole_number(name: str, value: Any, least: int | None = None) -> int:
+    """Return a number of Python's for one of Python's or numpy's, so that JSON can hold it.
+
+    Raises:
+        UsageError: the value is no whole number, or less than `least`; the error has the name of the argument.
+    """
+    number = None
+    if not isinstance(value, bool):
+        with suppress(TypeError):
+            number = index(value)
+    if number is None or (least is not None and number < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise UsageError(f"{name} must be a whole number{bound}", found=repr(value))
+    return number
 
 
 def public(name: str, others: Mapping[str, str] = _NONE) -> Callable[[_Thing], _Thing]:

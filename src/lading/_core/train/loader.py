@@ -10,13 +10,12 @@ from copy import copy
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import partial
-from operator import index
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lading._core.arguments import public
+from lading._core.arguments import public, whole_number
 from lading._core.dataset.opened import OpenDataset, opened
 from lading._core.dataset.query import Queryable, refuse_opening
 from lading._core.features.items import PAYLOAD
@@ -241,19 +240,19 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         raise UsageError("columns must be a list of names", found=repr(columns), advice=f"Write columns=[{columns!r}].")
     reading = Reading(
         columns=None if columns is None else tuple(columns),
-        threads=None if threads is None else _whole_number("threads", threads, 1),
+        threads=None if threads is None else whole_number("threads", threads, 1),
         ahead_bytes=parse_bytes(ahead_bytes),
         on_error=on_error,
         timeout_s=timeout,
         max_skipped=max_skipped,
         on_changed=on_changed,
-        workers=_whole_number("workers", workers, 0),
+        workers=whole_number("workers", workers, 0),
     )
     sizing = Sizing(batch_size, batch_tokens, batch_pixels, bucket_by, length, max_padding, too_large, image_size)
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
     feed = _feed(
-        source, opening, shuffle, None if seed is None else _whole_number("seed", seed),
-        None if epoch_size is None else _whole_number("epoch_size", epoch_size, 1), weights,
+        source, opening, shuffle, None if seed is None else whole_number("seed", seed),
+        None if epoch_size is None else whole_number("epoch_size", epoch_size, 1), weights,
     )  # fmt: skip
     datasets = source.datasets.values() if isinstance(source, Mixture) else [each for _, each in feed.parts]
     recipe = Recipe(_decode_of(datasets, decode), image_size, fit, transform, batch_transform, collate, missing)
@@ -261,7 +260,7 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
         feed = _with_columns(feed, reading.columns)
     if sizing.by_size:
         feed = sizing.applied(feed, reading.columns)
-    reports = Reports(None if log_every is None else _whole_number("log_every", log_every, 1), on_metrics)
+    reports = Reports(None if log_every is None else whole_number("log_every", log_every, 1), on_metrics)
     if on_metrics is not None and not callable(on_metrics):
         raise UsageError("on_metrics must be a function of the metrics", found=repr(on_metrics))
     made = Loader(feed, sizing.batch_size or 1, last, ranks, recipe, reading, reports)
@@ -564,7 +563,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next loop give this epoch from its begin, or from where `load_state_dict` has it go on."""
-        epoch = _whole_number("epoch", epoch, 0)
+        epoch = whole_number("epoch", epoch, 0)
         self._end_loop()
         if not self._resumed or epoch != self.epoch:
             self.epoch, self._position, self._resumed = epoch, 0, False
@@ -782,15 +781,6 @@ def _refuse_of_samples_alone(maker: ColumnMaker, parts: Parts) -> None:
     if len(parts) > 1 and not maker.decodes:
         raise UsageError("a table holds samples or documents, and the mixture has both", found='collate="arrow"',
                          advice='Use collate="numpy", "torch" or "list".')  # fmt: skip
-
-
-def _whole_number(name: str, value: Any, least: int | None = None) -> int:
-    """Return a number of Python's for one of Python's or numpy's, so that JSON can hold the state."""
-    number = index(value) if hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_)) else None
-    if number is None or (least is not None and number < least):
-        bound = "" if least is None else f" of at least {least}"
-        raise UsageError(f"{name} must be a whole number{bound}", found=repr(value))
-    return number
 
 
 def _refuse_wrong(last: str, reading: Reading) -> None:

@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from lading._core.arguments import is_number
 from lading.errors import UsageError
 
 __all__ = ["ENDLESS", "Proportions", "Stop", "shares_by_temperature"]
@@ -37,7 +38,7 @@ def shares_by_temperature(counts: Mapping[str, int], temperature: float) -> dict
     Raises:
         UsageError: the temperature is not above 0.
     """
-    if not isinstance(temperature, (int, float)) or isinstance(temperature, bool) or not temperature > 0:
+    if not is_number(temperature) or not temperature > 0:
         raise UsageError("a temperature is a number above 0", found=repr(temperature)[:80])
     logs = np.log(np.array([*counts.values()], np.float64)) / temperature
     shares = np.exp(logs - logs.max())

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-import numpy as np
-
-from lading._core.arguments import public
+from lading._core.arguments import is_number, public
 from lading._core.dataset.opened import OpenDataset, opened
 from lading._core.dataset.query import Queryable
 from lading._core.train.mixing import Proportions, Stop, shares_by_temperature
@@ -173,7 +171,7 @@ def _samples_of_epoch(counts: Mapping[str, int], repeats: Mapping[str, float]) -
     found = {}
     for name, count in counts.items():
         times = repeats.get(name, 1)
-        if not _is_number(times) or not 0 < times < inf:
+        if not is_number(times) or not 0 < times < inf:
             raise UsageError(f"the source {name!r} is repeated by a number above 0", found=repr(times))
         found[name] = int(count * times + 0.5)
         if not found[name]:
@@ -187,10 +185,6 @@ def _refuse_wrong_weights(begin: int, row: Mapping[str, float], known: Mapping[s
     unknown = [name for name in row if name not in known]
     if unknown:
         raise UsageError("the schedule names a source that is not mixed", expected=", ".join(known), found=unknown[0])
-    wrong = [value for value in row.values() if not _is_number(value) or not 0 <= value < inf]
+    wrong = [value for value in row.values() if not is_number(value) or not 0 <= value < inf]
     if wrong or not sum(row.values()):
         raise UsageError("weights must be numbers of at least 0, and one of them more", found=repr(dict(row)))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

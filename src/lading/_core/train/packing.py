@@ -29,7 +29,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from lading._core.arguments import public
+from lading._core.arguments import public, whole_number
 from lading._core.train.collate import collated
 from lading._core.train.loader import Loader
 from lading._core.train.reading import PADDING
@@ -174,9 +174,10 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
     if method not in ("split", "best-fit"):
         raise UsageError("no such way to pack", expected="split or best-fit", found=repr(method))
     placed = _WINDOW if window is None else window
-    for name, size in (("length", length), ("batch_size", batch_size), ("window", placed)):
-        if type(size) is not int or size < 1:
-            raise UsageError(f"{name} must be a whole number of at least 1", found=repr(size))
+    length, batch_size, placed = (
+        whole_number(name, size, 1)
+        for name, size in (("length", length), ("batch_size", batch_size), ("window", placed))
+    )
     if isinstance(keep, str) or {*keep} & {*_MADE}:
         raise UsageError("keep is a list of other columns than those that are made", found=repr(keep))
     if keep and method == "split":

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from lading._core.arguments import public
+from lading._core.arguments import public, whole_number
 from lading._core.dataset.layout import Layout
 from lading._core.dataset.opened import opened
 from lading._core.dataset.query import Queryable
@@ -250,10 +250,9 @@ def plan(  # noqa: PLR0913 - the arguments of the loader that decide about batch
     Raises:
         UsageError: an argument is wrong, the dataset has no samples, or steps whose samples are not known by number.
     """
+    world_size, seed = whole_number("world_size", world_size, 1), whole_number("seed", seed)
+    epoch_size = None if epoch_size is None else whole_number("epoch_size", epoch_size, 1)
     sizing = Sizing(batch_size, batch_tokens, batch_pixels, bucket_by, length, max_padding, too_large, image_size)
-    for name, value in (("world_size", world_size), ("epoch_size", 1 if epoch_size is None else epoch_size)):
-        if type(value) is not int or value < 1:
-            raise UsageError(f"{name} must be a whole number of at least 1", found=repr(value))
     if isinstance(source, Mixture):
         raise UsageError("a plan is of one dataset", found=repr(source),
                          advice="Plan each dataset by itself. print(loader) shows what an epoch takes of each."

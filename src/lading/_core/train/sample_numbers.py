@@ -131,17 +131,16 @@ def _as_numbers(dataset: OpenDataset, values: pa.Array, name: str, first: int) -
         plain = pc.cast(plain, pa.uint8())
     elif not any(is_number(kind) for is_number in _NUMBERS):
         wrong = int(np.argmax(plain.is_valid().to_numpy(zero_copy_only=False)))
-        error = UsageError("the value is no number", column=name, expected="a number", found=_shown(plain[wrong]))
+        value = plain[wrong].as_py()
+        advice = f'Its length is "len({name})".' if isinstance(value, (str, bytes, list)) else None
+        error = UsageError("the value is no number", column=name, expected="a number", found=repr(value)[:80],
+                           advice=advice)  # fmt: skip
         raise error_at(((0, dataset),), first + wrong, error)
     found: NDArray[np.float64] = pc.fill_null(pc.cast(plain, pa.float64(), safe=False), float("nan")).to_numpy()
     return found
 
 
 _NUMBERS: Final = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
-
-
-def _shown(value: pa.Scalar) -> str:
-    return repr(value.as_py())[:80]
 
 
 # The file of the cache

@@ -6,12 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from operator import index
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lading._core.arguments import is_number, whole_number
 from lading._core.features.items import KEY
 from lading._core.features.row_layout import row_layout
 from lading._core.features.types import feature_of
@@ -55,11 +55,8 @@ class Sizing:
     def __post_init__(self) -> None:
         """Refuse values that mean nothing, and arguments that would change nothing."""
         for name in ("batch_size", "batch_tokens", "batch_pixels"):
-            value = getattr(self, name)
-            is_whole = hasattr(value, "__index__") and not isinstance(value, (bool, np.bool_))
-            if value is not None and (not is_whole or value < 1):
-                raise UsageError(f"{name} must be a whole number of at least 1", found=repr(value))
-            object.__setattr__(self, name, None if value is None else index(value))  # so that JSON can hold the state
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, whole_number(name, value, 1))
         self._refuse_wrong_values()
         self._refuse_other_images()
         self._refuse_without_effect()
@@ -67,8 +64,8 @@ class Sizing:
             self._refuse_other_tokens()
 
     def _refuse_wrong_values(self) -> None:
-        padding, is_number = self.max_padding, isinstance(self.max_padding, (int, float))
-        if padding is not None and not (is_number and 0 <= padding < 1):
+        padding = self.max_padding
+        if padding is not None and not (is_number(padding) and 0 <= padding < 1):
             raise UsageError("max_padding is a share of a batch", expected="a number from 0 to below 1, such as 0.1",
                              found=repr(padding))  # fmt: skip
         if self.too_large not in get_args(TooLarge):
@@ -82,15 +79,16 @@ class Sizing:
             raise UsageError("length is a text or a function of a sample", found=repr(self.length)[:80])
 
     def _refuse_without_effect(self) -> None:
-        for name, words, others in (
-            ("length", "counts tokens", ("batch_tokens",)),
-            ("max_padding", "is about batches by size", ("batch_tokens", "batch_pixels", "bucket_by")),
-            ("too_large", "is about a bound", ("batch_tokens", "batch_pixels")),
+        for name, what, others in (
+            ("length", "says the tokens that batch_tokens= bounds", ("batch_tokens",)),
+            ("max_padding", "is for batches by size", ("batch_tokens", "batch_pixels", "bucket_by")),
+            ("too_large", "is for samples above a bound", ("batch_tokens", "batch_pixels")),
         ):
             given = getattr(self, name)
             if given not in (None, "error") and not any(getattr(self, other) is not None for other in others):
-                raise UsageError(f"{name} {words}, and there is none", found=f"{name}={given!r}"[:80],
-                                 advice=f"Add {' or '.join(f'{each}=' for each in others)}, or leave {name} out."
+                more = " With batch_size= write bucket_by= in its place." if name == "length" else ""
+                raise UsageError(f"{name} {what}", found=f"{name}={given!r} alone"[:80],
+                                 advice=f"Add {' or '.join(f'{each}=' for each in others)}, or leave {name} out.{more}"
                                  )  # fmt: skip
         if self.bucket_by is not None and self.batch_size is None and self.bound == inf:
             raise UsageError("bucket_by needs to know how large a batch is", found=f"bucket_by={self.bucket_by!r}",
@@ -213,7 +211,7 @@ class Sizing:
         sizes = sides.prod(axis=1)
         wrong = np.flatnonzero(sizes > self.bound)
         if len(wrong):
-            count = f", and {len(wrong) - 1:,} more samples" if len(wrong) > 1 else ""
+            count = f", and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
             raise error_at(parts, int(wrong[0]), UsageError(
                 "a sample is larger than a batch", expected=f"at most batch_{self.what}={int(self.bound):,}",
                 found=f"{sizes[wrong[0]]:,.0f}{count}",
