@@ -28,6 +28,7 @@ LAYERS = (
     "pipeline",
     "dataset",
     "jobs tables testing train",
+    "view",
     "api",
     "public",
     "cli compat",

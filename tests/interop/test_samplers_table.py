@@ -1,7 +1,7 @@
 """Each line of the table of samplers in `docs/coming-from.md`: those of PyTorch and Transformers next to lading's.
 
-Lhotse and Energon are not among the pinned peers. Lhotse's side was run by hand with 1.33.0: 500 cuts of 1 to 20 seconds,
-each in one of 113 batches of 60 seconds at most, without their padding.
+Lhotse and Energon are not among the pinned peers. Lhotse's side was run by hand with 1.33.0: 500 cuts of 1 to 20
+seconds, each in one of 113 batches of 60 seconds at most, without their padding.
 """
 
 from __future__ import annotations

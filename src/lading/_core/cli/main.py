@@ -23,7 +23,7 @@ __all__ = ["app", "run"]
 
 
 _GROUPS = {
-    "Look": ("demo", "info", "head", "stats", "sql", "plan", "formats", "skill"),
+    "Look": ("demo", "info", "head", "view", "stats", "sql", "plan", "formats", "skill"),
     "Write": ("convert", "push", "export", "merge", "finish"),
     "Check": ("verify", "doctor", "digest", "diff"),
     "Keep": ("repair", "salvage", "index", "cache", "clean"),

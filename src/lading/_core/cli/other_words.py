@@ -21,7 +21,7 @@ _CONVERT = {
 }  # fmt: skip
 """Steps and other work of `convert`, each with its option."""
 _SAME = {
-    "show": "head", "view": "head", "cat": "head", "peek": "head", "ls": "info", "count": "info", "schema": "info",
+    "show": "view", "browse": "view", "cat": "head", "peek": "head", "ls": "info", "count": "info", "schema": "info",
     "describe": "stats", "check": "verify", "validate": "verify", "compare": "diff", "unpack": "export",
     "extract": "export", "fix": "repair", "upload": "push", "publish": "push", "version": "--version",
 }  # fmt: skip

@@ -493,6 +493,10 @@ class OpenDataset(HoldsQuery):
         """Return rows of samples by number, as `Dataset.take`."""
         return self.access.take(indices, columns, views=views)
 
+    def lazily(self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """Return rows of samples by number, as `take`, with payload as references where the format has them."""
+        return self.access.lazily(indices, columns)
+
     def as_samples(self, rows: pa.Table) -> list[dict[str, Any]]:
         """Return the samples of rows that `take` gave, each a dict as `ds[i]` gives it; media are bytes.
 

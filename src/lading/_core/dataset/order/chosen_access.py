@@ -85,12 +85,19 @@ class ChosenAccess:
         return self._taken(numbers, columns, views=views)
 
     def _taken(self, numbers: NDArray[np.int64], columns: Sequence[str] | None, *, views: bool) -> pa.Table:
+        return materialised(self._shards, self._lazily(numbers, columns), views=views)
+
+    def lazily(self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows of samples by number, with payload as references where the format has them."""
+        return self._lazily(numbers_at(self._chosen.numbers, ordinals(indices)), columns)
+
+    def _lazily(self, numbers: NDArray[np.int64], columns: Sequence[str] | None) -> pa.Table:
         hidden = hidden_columns(self._shards, columns)
         wanted = None if columns is None else [*columns, *hidden]
         found = self._chosen.made(numbers, self._chosen.steps, wanted)
         if columns is not None:
             found = pa.Table.from_batches([in_order(one_batch(found), columns, self._shards.view)])
-        return materialised(self._shards, found, views=views)
+        return found
 
     def by_key(self, key: str) -> dict[str, Any]:
         """The first sample with this key; see `Dataset.by_key`."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lading._core.arrow.align import align_table
 from lading._core.content.media_files import Opening
 from lading._core.dataset.shards.iteration import MAX_BYTES, aligned_to, hidden_columns, refuse_no_columns
-from lading._core.dataset.shards.random_access import materialised, taken_rows
+from lading._core.dataset.shards.random_access import materialised, taken_rows, unfetched_rows
 from lading._core.dataset.shards.shards import Getter, Shards
 from lading._core.dataset.values.python_values import media_of, samples_as_dicts, with_media
 from lading._core.features.types import Feature
@@ -165,6 +165,10 @@ class SampleAccess:
         if target is None:
             return found
         return align_table(found, pa.schema([field for field in target if field.name not in hidden]))
+
+    def lazily(self, indices: Sequence[int] | NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows of samples by number, with payload as references where the format has them."""
+        return unfetched_rows(self._shards, self._counted(ordinals(indices)), columns)
 
     def _counted(self, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
         """Numbers of samples counted from the start. Raises IndexError."""

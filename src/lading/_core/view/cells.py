@@ -1,0 +1,240 @@
+"""What the page shows of a value: text, a number, the facts of a medium, the length of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from lading._core.arrow.references import is_ref
+from lading._core.arrow.views import is_bytes, is_text, join, list_lengths, present, slices, take_rows
+from lading._core.content.media_info import MediaInfo
+from lading._core.content.nested import plain, plain_type
+from lading._core.content.preview import described
+from lading._core.dataset.opened import OpenDataset
+from lading._core.dataset.values.media_headers import media_facts
+from lading._core.features.base import Feature
+from lading._core.features.items import KEY, PAYLOAD
+from lading._core.features.natural import has_items, is_media, known_feature
+from lading._core.tables.media_columns import media_struct
+from lading.errors import LadingError
+
+__all__ = ["Cell", "CellKind", "cells_of", "column_kinds", "keys_of"]
+
+CellKind: TypeAlias = Literal[
+    "null", "text", "json", "value", "image", "audio", "video", "bytes", "array", "list", "items", "error"
+]
+_LENGTH = pa.struct([pa.field("length", pa.int64())])
+_TEXT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What the page shows of a value.
+
+    Attributes:
+        kind: what it is.
+        text: the text, JSON as text, a number as text; or an error.
+        length: of the whole text in characters, of bytes in bytes, of a list in items; None if unknown.
+        facts: of a medium, such as width and height.
+        items: of a list or a document, the first ones.
+    """
+
+    kind: CellKind
+    text: str | None = None
+    length: int | None = None
+    facts: dict[str, Any] | None = None
+    items: list[Cell] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the page gets, without what is not there."""
+        found = {name: value for name, value in asdict(self).items() if value is not None}
+        if self.items is not None:
+            found["items"] = [item.as_json() for item in self.items]
+        return found
+
+
+_NULL = Cell("null")
+
+
+def column_kinds(data: OpenDataset) -> list[dict[str, str]]:
+    """Return name, kind and type of each column, as far as the first shard says them."""
+    layout = data.shards.row_layout
+    items = [{"name": "items", "kind": "items", "type": "items"}] if layout.has_items else []
+    return items + [
+        {"name": field.name, "kind": _kind(field), "type": known_feature(field).kind}
+        for field in data.first_schema
+        if field.name not in layout.reserved
+    ]
+
+
+def keys_of(data: OpenDataset, rows: pa.RecordBatch) -> list[str | None]:
+    """Return the key of each sample; None where it has none."""
+    layout = data.shards.row_layout
+    if layout.key not in rows.schema.names:
+        return [None] * (len(layout.bounds(rows)) - 1)
+    return [None if key is None else str(key) for key in layout.keys(rows).to_pylist()]
+
+
+def cells_of(
+    data: OpenDataset, rows: pa.RecordBatch, columns: Sequence[str] | None, most_characters: int, most_items: int
+) -> list[dict[str, Cell]]:
+    """Return what the page shows of each sample, by column.
+
+    Args:
+        data: the dataset.
+        rows: of whole samples.
+        columns: those to show; None for all.
+        most_characters: of a text.
+        most_items: of a list or a document.
+    """
+    layout = data.shards.row_layout
+    bounds = layout.bounds(rows)
+    found: list[dict[str, Cell]] = [{} for _ in bounds[1:]]
+    cut = _Cut(data, most_characters, most_items)
+    firsts = take_rows(rows, bounds[:-1]) if layout.has_items else rows
+    for field in rows.schema:
+        if field.name in layout.reserved or not (field.name != KEY if columns is None else field.name in columns):
+            continue
+        for cells, cell in zip(found, cut.column(firsts, field), strict=True):
+            cells[field.name] = cell
+    if layout.has_items and (columns is None or "items" in columns):
+        for cells, (start, stop) in zip(found, pairwise(bounds.tolist()), strict=True):
+            cells["items"] = cut.document(rows.slice(start, stop - start))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Makes cells that are not longer than the page asks for.
+
+    Attributes:
+        data: the dataset.
+        most_characters: of a text.
+        most_items: of a list or a document.
+    """
+
+    data: OpenDataset
+    most_characters: int
+    most_items: int
+
+    def column(self, rows: pa.RecordBatch, field: pa.Field) -> list[Cell]:
+        """The cells of a column. Where a value cannot be read, its cell says why."""
+        try:
+            return self._column(rows, field)
+        except (LadingError, pa.ArrowException, ValueError, OverflowError, RecursionError) as error:
+            if rows.num_rows > 1:
+                return [cell for row in range(rows.num_rows) for cell in self.column(rows.slice(row, 1), field)]
+            told = str(error) if isinstance(error, LadingError) else f"{type(error).__name__}: {error}"
+            return [Cell("error", told)]
+
+    def _column(self, rows: pa.RecordBatch, field: pa.Field) -> list[Cell]:
+        column, kind, feature = rows.column(field.name), plain_type(field.type), known_feature(field)
+        if pa.types.is_null(kind):
+            return [_NULL] * rows.num_rows
+        if has_items(kind):
+            return self._lists(rows, plain(column), feature)
+        if is_ref(kind) or is_bytes(kind) or is_media(kind):
+            return self._bytes(rows, field.name, feature)
+        is_json = feature.is_json or isinstance(field.type, pa.JsonType)
+        if is_json or is_text(kind):
+            texts = plain(column.storage if isinstance(column, pa.ExtensionArray) else column).to_pylist()
+            return [_NULL if text is None else self._text("json" if is_json else "text", text) for text in texts]
+        return [_NULL if not value.is_valid else self._plain(value, feature) for value in column]
+
+    def document(self, rows: pa.RecordBatch) -> Cell:
+        """The cell of a document: its items in order."""
+        shown = rows.slice(0, self.most_items)
+        payload = next((field for field in shown.schema if field.name == PAYLOAD), None)
+        media = [_NULL] * shown.num_rows if payload is None else self.column(shown, payload)
+        names = [name for name in ("modality", "text_content", "materialize_error") if name in shown.schema.names]
+        made = []
+        for row, medium in zip(shown.select(names).to_pylist(), media, strict=True):
+            cell = medium
+            if row.get("text_content") is not None:
+                cell = self._text("text", row["text_content"])
+            elif row.get("materialize_error"):
+                cell = Cell("error", row["materialize_error"])
+            made.append(replace(cell, facts={**(cell.facts or {}), "modality": row["modality"]}))
+        return Cell("items", length=rows.num_rows, items=made)
+
+    def _lists(self, rows: pa.RecordBatch, column: pa.Array, feature: Feature) -> list[Cell]:
+        made, start, lengths = [], 0, list_lengths(column).tolist()
+        whole, medium = column.flatten(), None if feature.item is None else feature.item.medium
+        for there, length in zip(present(column).tolist(), lengths, strict=True):
+            items = self._media(rows.schema, whole.slice(start, min(length, self.most_items)), medium)
+            made.append(Cell("list", length=length, items=items) if there else _NULL)
+            start += length
+        return made
+
+    def _bytes(self, rows: pa.RecordBatch, name: str, feature: Feature) -> list[Cell]:
+        if not feature.is_written_as_text and feature.array is None:
+            return self._media(rows.schema, rows.column(name), feature.medium)
+        lengths = self._lengths(rows.schema, rows.column(name))
+        if feature.array is not None:
+            return [_NULL if length is None else Cell("array", length=length) for length in lengths]
+        kind: CellKind = "json" if feature.is_json else "value" if feature.is_scalar else "text"
+        is_short = np.array([length is not None and length <= _TEXT_BYTES for length in lengths])
+        short = self.data.materialise(take_rows(rows, np.flatnonzero(is_short)), columns=[name]).column(name)
+        texts = iter(slices(join(short)))
+        return [
+            self._text(kind, bytes(next(texts) or b"").decode("utf-8", "replace")) if read
+            else _NULL if length is None else Cell("bytes", length=length)
+            for read, length in zip(is_short.tolist(), lengths, strict=True)
+        ]  # fmt: skip
+
+    def _media(self, schema: pa.Schema, column: pa.Array, medium: str | None) -> list[Cell]:
+        facts = media_facts(column, schema, self.data.shards.fetcher)
+        lengths = self._lengths(schema, column)
+        return [_NULL if n is None else _medium(fact, n, medium) for fact, n in zip(facts, lengths, strict=True)]
+
+    def _lengths(self, schema: pa.Schema, column: pa.Array) -> list[int | None]:
+        struct = media_struct(column, _LENGTH, schema, self.data.shards.fetcher)
+        found: list[int | None] = struct.field("length").to_pylist()
+        return found
+
+    def _text(self, kind: CellKind, text: str) -> Cell:
+        cut = text[: self.most_characters]
+        return Cell(kind, cut, len(text) if len(cut) < len(text) else None)
+
+    def _plain(self, value: pa.Scalar, feature: Feature) -> Cell:
+        python = (value.value if isinstance(value, pa.ExtensionScalar) else value).as_py()
+        if feature.labels is not None and isinstance(python, int) and 0 <= python < len(feature.labels):
+            return Cell("value", str(python), facts={"label": feature.labels[python]})
+        if isinstance(python, (dict, list)):
+            text = orjson.dumps(python, default=_described, option=orjson.OPT_NON_STR_KEYS).decode()
+            return self._text("json", text)
+        return Cell("value", str(python))
+
+
+def _described(value: object) -> str:
+    return described(value) or str(value)
+
+
+def _medium(fact: MediaInfo | None, length: int, medium: str | None) -> Cell:
+    """The cell of bytes: what their header says, or of what they should be."""
+    if fact is None:
+        return Cell("bytes", length=length, facts={"expected": medium} if medium else None)
+    facts = {name: value for name, value in asdict(fact).items() if value is not None and name != "kind"}
+    return Cell(fact.kind, length=length, facts=facts)  # type: ignore[arg-type] # as MediaInfo says
+
+
+def _kind(field: pa.Field) -> CellKind:
+    """What the values of a column are, by its type alone."""
+    kind, feature = plain_type(field.type), known_feature(field)
+    if feature.medium is not None:
+        return feature.medium
+    if feature.is_json or isinstance(field.type, pa.JsonType):
+        return "json"
+    if feature.array is not None:
+        return "array"
+    if has_items(kind):
+        return "list"
+    if is_ref(kind) or is_bytes(kind):
+        return "text" if feature.is_text else "value" if feature.is_scalar else "bytes"
+    return "text" if is_text(kind) else "json" if pa.types.is_nested(kind) else "value"

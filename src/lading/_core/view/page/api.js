@@ -1,0 +1,18 @@
+// Questions to the server. An answer that is an error becomes an Error with the server's words.
+
+import { asked } from "./state.js";
+
+/** Return the server's answer about the selection. */
+export async function ask(name, more = {}, signal = undefined) {
+  const response = await fetch(`/api/${name}?${asked(more)}`, { signal });
+  const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
+}
+
+/** Return the URL of a value's bytes. */
+export const rawUrl = (number, column, item = 0) => `/raw?${asked({ number, column, item })}`;
+
+/** Return the URL of a value's thumbnail. */
+export const thumbnailUrl = (number, column, item = 0, size = 256) =>
+  `/picture/thumbnail?${asked({ number, column, item, size })}`;

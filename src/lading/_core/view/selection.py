@@ -1,0 +1,96 @@
+"""Which samples of a dataset are shown, and in which order: the part of the page's URL that decides it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from lading._core.content.conditions import parse_where
+from lading._core.dataset.opened import OpenDataset
+from lading._core.dataset.steps.base import Step
+from lading._core.dataset.steps.filter_steps import Where
+from lading._core.dataset.steps.order_steps import Sample, Shuffle, Sort
+from lading._core.units import parse_sample
+from lading.errors import UsageError
+
+__all__ = ["Selection"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which samples are shown: those for which a condition holds, some of them, in an order.
+
+    Attributes:
+        where: a condition, as of `--where`; empty for all samples.
+        sample: a number of samples or a percentage, as of `--sample`; empty for all.
+        sort: a column, or a field inside one, as of `--sort`: `json.score:desc` puts the largest value first. Empty for
+            the order of the source.
+        shuffle: whether the order is random.
+        seed: of `sample` and `shuffle`.
+    """
+
+    where: str = ""
+    sample: str = ""
+    sort: str = ""
+    shuffle: bool = False
+    seed: int = 0
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Selection:
+        """Return the selection of a URL's query. Raises UsageError for a value that is none."""
+        seed, shuffle = query.get("seed", "0"), query.get("shuffle", "")
+        if not (seed.isascii() and seed.isdigit()):
+            raise UsageError("a seed is a whole number, 0 or more", found=f"seed={seed!r}")
+        if shuffle not in ("", "1"):
+            raise UsageError("shuffle is 1, or is left out", found=f"shuffle={shuffle!r}")
+        where, sample, sort = (query.get(name, "").strip() for name in ("where", "sample", "sort"))
+        if sort and shuffle:
+            raise UsageError("samples are sorted or shuffled", found=f"sort={sort}, shuffle=1",
+                             advice="Leave one of them out.")  # fmt: skip
+        made = cls(where, sample, sort, bool(shuffle), int(seed))
+        for _ in made.steps():
+            pass
+        return made
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the steps of the selection."""
+        if self.where:
+            parse_where(self.where)
+            yield Where(self.where)
+        if self.sample:
+            yield Sample(parse_sample(self.sample), self.seed)
+        if self.sort:
+            yield Sort.of(*self._sort)
+        if self.shuffle:
+            yield Shuffle(self.seed)
+
+    @property
+    def _sort(self) -> tuple[str, bool]:
+        column, _, way = self.sort.rpartition(":")
+        return (column, way == "desc") if column and way in ("asc", "desc") else (self.sort, False)
+
+    def applied(self, data: OpenDataset) -> OpenDataset:
+        """Return the dataset with these samples alone, in this order."""
+        steps = [*self.steps()]
+        return data.with_steps(*steps) if steps else data
+
+    def words(self) -> str:
+        """Return the options of the command line that choose the same samples."""
+        words = ["--where", shlex.quote(self.where)] if self.where else []
+        words += ["--sample", self.sample] if self.sample else []
+        words += ["--sort", shlex.quote(self.sort)] if self.sort else []
+        words += ["--shuffle"] if self.shuffle else []
+        words += ["--seed", str(self.seed)] if self.seed and (self.sample or self.shuffle) else []
+        return " ".join(words)
+
+    def calls(self) -> str:
+        """Return the calls in Python that choose the same samples."""
+        seed = f", seed={self.seed}" if self.seed else ""
+        calls = [f".where({self.where!r})"] if self.where else []
+        calls += [f".sample({parse_sample(self.sample)!r}{seed})"] if self.sample else []
+        if self.sort:
+            column, descending = self._sort
+            calls += [f".sort({column!r}{', descending=True' if descending else ''})"]
+        calls += [f".shuffle({seed.removeprefix(', ')})"] if self.shuffle else []
+        return "".join(calls)

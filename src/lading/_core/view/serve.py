@@ -1,0 +1,119 @@
+"""The server of `lading view` and `ds.show()`: where it listens, and how it ends."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import webbrowser
+from dataclasses import dataclass, field
+from threading import Thread
+
+from lading._core.view.view import View
+from lading.errors import StoreError, UsageError, missing_extra
+
+__all__ = ["Address", "Server"]
+
+_PORT = 8421
+_TRIED = 20
+_LOCAL = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the page is served.
+
+    Attributes:
+        host: the address to listen at; others than this machine reach `0.0.0.0`.
+        port: by default 8421, or the next free one.
+        token: that the URL needs; by default a random one.
+    """
+
+    host: str = _LOCAL
+    port: int | None = None
+    token: str = field(default="")
+
+    def __post_init__(self) -> None:
+        """Refuse a host that others reach, without a token that the user chose."""
+        if self.host != _LOCAL and not self.token:
+            raise UsageError("others can reach this server: it needs a token of your choice", found=f"host {self.host}",
+                             advice="Add --token WORDS. Or forward the port of this machine alone: "
+                             f"ssh -L {self.port or _PORT}:{_LOCAL}:{self.port or _PORT} HOST.")  # fmt: skip
+
+
+class Server:
+    """A server that shows a dataset, until it is closed.
+
+    Args:
+        view: the dataset.
+        address: where to listen.
+
+    Attributes:
+        url: of the page, with the token.
+
+    Raises:
+        MissingExtra: starlette or uvicorn is not installed.
+        StoreError: the port is taken.
+    """
+
+    def __init__(self, view: View, address: Address) -> None:
+        try:
+            import uvicorn
+
+            from lading._core.view.app import app_of
+        except ImportError as error:
+            package = "starlette" if error.name == "starlette" else "uvicorn"
+            advice = "Run: pip install 'lading[view]'."
+            raise missing_extra(error, f"the page is served by {package}", package, advice) from error
+        self._view, token = view, address.token or secrets.token_urlsafe(16)
+        self._socket = _listen(address)
+        port = self._socket.getsockname()[1]
+        shown = _LOCAL if address.host in (_LOCAL, "0.0.0.0") else address.host  # noqa: S104 - the user asks for it
+        self.url = f"http://{shown}:{port}/?token={token}"
+        app = app_of(view, token, any_host=address.host != _LOCAL)
+        config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=1, lifespan="off")
+        self._server = uvicorn.Server(config)
+        self._thread: Thread | None = None
+
+    def run(self) -> None:
+        """Serve until an interrupt."""
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._view.close()
+
+    def start(self) -> None:
+        """Serve in a thread."""
+        self._thread = Thread(target=self.run, name="lading-view", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join()
+        self._socket.close()
+
+    def open_browser(self) -> bool:
+        """Open the page in a browser; return whether there is one."""
+        try:
+            return webbrowser.open(self.url)
+        except webbrowser.Error:
+            return False
+
+
+def _listen(address: Address) -> socket.socket:
+    """A socket at the address; of the next ports where the usual one is taken."""
+    ports = [address.port] if address.port is not None else [*range(_PORT, _PORT + _TRIED), 0]
+    for port in ports:
+        made = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            made.bind((address.host, port))
+        except OSError as error:
+            made.close()
+            if port == ports[-1]:
+                raise StoreError("the server cannot listen there", found=f"{address.host}:{port}: {error.strerror}",
+                                 advice="Choose another port: --port N.") from error  # fmt: skip
+            continue
+        return made
+    raise AssertionError(ports)

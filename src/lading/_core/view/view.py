@@ -1,0 +1,126 @@
+"""What is shown: a dataset, its selections, and how a user would name the same samples elsewhere."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from lading._core.dataset.opened import OpenDataset
+from lading._core.view.cells import Cell, cells_of, column_kinds, keys_of
+from lading._core.view.drawers import Drawers, Drawn
+from lading._core.view.rows import Rows
+from lading._core.view.selection import Selection
+
+__all__ = ["Naming", "View"]
+
+_MOST_SELECTIONS = 8
+_SHORT_TEXT, _LONG_TEXT = 400, 200_000
+_FEW_ITEMS, _MANY_ITEMS = 8, 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How a user names the dataset that is shown.
+
+    Attributes:
+        title: for people.
+        words: the sources and options on the command line; empty where only Python knows the dataset.
+        python: the expression in Python.
+    """
+
+    title: str
+    words: str
+    python: str
+
+
+class View:
+    """A dataset as the page asks for it.
+
+    Args:
+        data: the dataset.
+        naming: how a user names it.
+
+    Attributes:
+        data: as given.
+        naming: as given.
+        drawers: the processes that decode.
+    """
+
+    def __init__(self, data: OpenDataset, naming: Naming) -> None:
+        self.data, self.naming = data, naming
+        self.drawers = Drawers()
+        self._lock = Lock()
+        self._rows: OrderedDict[Selection, Rows] = OrderedDict()
+
+    def rows(self, selection: Selection) -> Rows:
+        """Return the samples of a selection; the last few selections stay."""
+        with self._lock:
+            if selection not in self._rows:
+                self._rows[selection] = Rows(selection.applied(self.data))
+                if len(self._rows) > _MOST_SELECTIONS:
+                    self._rows.popitem(last=False)
+            self._rows.move_to_end(selection)
+            return self._rows[selection]
+
+    def dataset(self) -> dict[str, Any]:
+        """Return what the dataset is: its name, format, columns, shards."""
+        shards = self.data.shards
+        return {
+            "title": self.naming.title, "format": shards.format, "view": self.data.view,
+            "columns": column_kinds(self.data), "shards": len(shards.listing), "key": shards.row_layout.key,
+        }  # fmt: skip
+
+    def count(self, selection: Selection, wait_s: float) -> dict[str, Any]:
+        """Return the number of samples, None while they are counted, and the lines that name them elsewhere."""
+        rows = self.rows(selection)
+        rows.wait(wait_s)
+        words = " ".join(filter(None, (self.naming.words, selection.words())))
+        return {
+            "count": rows.count, "error": None if rows.error is None else str(rows.error),
+            "command": f"lading head {words}" if self.naming.words else None,
+            "python": f"{self.naming.python}{selection.calls()}",
+        }  # fmt: skip
+
+    def page(self, selection: Selection, start: int, stop: int, columns: list[str] | None) -> dict[str, Any]:
+        """Return what is shown of a range of samples: the beginning of texts, and of documents."""
+        rows = self.rows(selection)
+        wanted = None if columns is None else self._read(columns)
+        page = rows.page(start, stop, wanted)
+        shown: list[dict[str, Any]] = []
+        for batch in page.batches:
+            cells = cells_of(rows.data, batch, columns, _SHORT_TEXT, _FEW_ITEMS)
+            for key, of_sample in zip(keys_of(rows.data, batch), cells, strict=True):
+                shown.append({"number": start + len(shown), "key": key, "cells": _as_json(of_sample)})
+        return {"start": start, "rows": shown, "is_last": page.is_last}
+
+    def sample(self, selection: Selection, number: int) -> dict[str, Any]:
+        """Return all of a sample, and where it lies."""
+        rows = self.rows(selection)
+        batch = rows.sample(number)
+        [cells] = cells_of(rows.data, batch, None, _LONG_TEXT, _MANY_ITEMS)
+        place = rows.data.place_of(number) if rows.count is not None else None
+        return {"number": number, "key": keys_of(rows.data, batch)[0], "cells": _as_json(cells),
+                "file": place and place[0], "row": place and place[1]}  # fmt: skip
+
+    def draw(self, what: str, selection: Selection, number: int, column: str, item: int, size: int) -> Drawn:
+        """Return what a decoding process makes of a value."""
+        rows = self.rows(selection)
+        key = (selection, number, column, item)
+        return self.drawers.draw(what, size, key, lambda: rows.payload(number, column, item))
+
+    def close(self) -> None:
+        """End the processes that decode."""
+        self.drawers.close()
+
+    def _read(self, columns: list[str]) -> list[str] | None:
+        """The columns to read for those that are shown; all for documents."""
+        if self.data.shards.has_items:
+            return None
+        key = self.data.shards.row_layout.key
+        return list(dict.fromkeys([*([key] if key in self.data.first_schema.names else []), *columns]))
+
+
+def _as_json(cells: dict[str, Cell]) -> dict[str, Any]:
+    return {name: cell.as_json() for name, cell in cells.items()}
