@@ -144,6 +144,7 @@ class TypedSteps:
 
 
 _OWN = {"where": "--where EXPR", "join": "--join FILE", "media_from": "--media-from COLUMN"}
+"""Steps with options that belong to them, as they are typed."""
 
 
 def _step_of(option: TypedOption, steps: list[_Step]) -> _Step:
@@ -151,9 +152,7 @@ def _step_of(option: TypedOption, steps: list[_Step]) -> _Step:
     for step in reversed(steps):
         if step.name in option.spelled.belongs_to:
             return step
-    own = {"where": "--where EXPR", "join": "--join FILE", "media_from": "--media-from COLUMN"}[
-        option.spelled.belongs_to[0]
-    ]
+    own = _OWN[option.spelled.belongs_to[0]]
     typed = option.spelled.flag if option.text is True else f"{option.spelled.flag} {option.text}"
     raise UsageError(f"{option.spelled.flag} belongs to a {own.split()[0]} that is typed before it",
                      found=typed, advice=f"Type it behind: {own} {typed}.")  # fmt: skip
