@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import hmac
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
+import orjson
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
-from lading._core.content.media_info import media_info
+from lading._core.view.guard import Guard
+from lading._core.view.raw import bytes_of
 from lading._core.view.selection import Selection
 from lading._core.view.view import View
 from lading.errors import LadingError, UsageError
 
 __all__ = ["app_of"]
 
-_LOCAL = ("127.0.0.1", "localhost", "[::1]")
 _MOST_ROWS, _MOST_PIXELS = 500, 1_600
-_PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors http://127.0.0.1:* http://localhost:*"
-)
-_DATA_POLICY = "default-src 'none'; sandbox"
-_KEPT = {"Cache-Control": "private, max-age=3600"}
+_DIGITS = 18
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-_SHOWN = {
-    "jpeg": "image/jpeg", "png": "image/png", "gif": "image/gif", "webp": "image/webp", "bmp": "image/bmp",
-    "avif": "image/avif", "wav": "audio/wav", "mp3": "audio/mpeg", "flac": "audio/flac", "ogg": "audio/ogg",
-    "opus": "audio/ogg", "aac": "audio/aac", "m4a": "audio/mp4", "mp4": "video/mp4", "webm": "video/webm",
-    "mov": "video/mp4", "mkv": "video/webm",
-}  # fmt: skip
-"""Content types of bytes by their own header: nothing else is given another type than bytes."""
 
 
 def app_of(view: View, token: str, *, any_host: bool = False) -> ASGIApp:
@@ -57,49 +46,52 @@ def app_of(view: View, token: str, *, any_host: bool = False) -> ASGIApp:
         "array": lambda view, asked: _drawn(view, asked, "array", 600).facts,
     }
 
-    async def answer(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in api:
-            return JSONResponse({"error": f"no such question: {name}"}, 404)
-        try:
-            return JSONResponse(await run_in_threadpool(api[name], view, request))
-        except LadingError as error:
-            return JSONResponse({"error": str(error)}, 400 if isinstance(error, UsageError) else 500)
-
-    async def picture(request: Request) -> Response:
-        what = request.path_params["what"]
-        try:
-            drawn = await run_in_threadpool(_drawn, view, request, what, 256)
-        except LadingError as error:
-            return Response(str(error), 404, media_type="text/plain")
-        if not drawn.picture:
-            return Response(str(drawn.facts.get("error", "no picture")), 415, media_type="text/plain")
-        return Response(drawn.picture, media_type=drawn.facts["mime"], headers=_KEPT)
-
-    async def raw(request: Request) -> Response:
-        try:
-            value = await run_in_threadpool(_payload, view, request)
-        except LadingError as error:
-            return Response(str(error), 404, media_type="text/plain")
-        return _ranged(request, value)
+    def question(view: View, asked: Request) -> Response:
+        name = asked.path_params["name"]
+        return (
+            _as_json(api[name](view, asked)) if name in api else _as_json({"error": f"no such question: {name}"}, 404)
+        )
 
     routes = [
-        Route("/", _page),
-        Route("/page/{name}", _page),
-        Route("/api/{name}", answer),
-        Route("/picture/{what}", picture),
-        Route("/raw", raw),
+        Route("/", _answering(view, _page)),
+        Route("/page/{name}", _answering(view, _page)),
+        Route("/api/{name}", _answering(view, question)),
+        Route("/picture/{what}", _answering(view, _picture)),
+        Route("/raw", _answering(view, _bytes)),
     ]
-    return _Guard(Starlette(routes=routes), token, any_host=any_host)
+    return Guard(Starlette(routes=routes), token, any_host=any_host)
 
 
-async def _page(request: Request) -> Response:
-    name = request.path_params.get("name", "index.html")
+def _answering(view: View, work: Callable[[View, Request], Response]) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint whose answer is made in a thread, and whose errors are answers too."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await run_in_threadpool(work, view, request)
+        except LadingError as error:
+            return _as_json({"error": str(error)}, 400 if isinstance(error, UsageError) else 500)
+        except Exception as error:  # noqa: BLE001 - the page says it, and the server goes on
+            text = f"internal error: {type(error).__name__}: {error}"
+            return _as_json({"error": f"{text}. This is a bug of lading, not a fault of the data."}, 500)
+
+    return answer
+
+
+def _as_json(value: Any, status: int = 200) -> Response:
+    try:
+        body = orjson.dumps(value)
+    except TypeError:  # text that UTF-8 has no bytes for, or whole numbers of more than 64 bits
+        body = json.dumps(value, default=str).encode()
+    return Response(body, status, media_type="application/json")
+
+
+def _page(_: View, asked: Request) -> Response:
+    name = asked.path_params.get("name", "index.html")
     kind = _TYPES.get(name.rpartition(".")[2])
-    file = files("lading._core.view").joinpath("page", name)
-    if kind is None or "/" in name or "\\" in name or not file.is_file():
-        return Response("no such page", 404, media_type="text/plain")
-    return Response(file.read_bytes(), media_type=kind)
+    found = {file.name: file for file in files("lading._core.view").joinpath("page").iterdir()}.get(name)
+    if kind is None or found is None:
+        return _as_json({"error": f"no such page: {name}"}, 404)
+    return Response(found.read_bytes(), media_type=kind)
 
 
 def _rows(view: View, asked: Request) -> dict[str, Any]:
@@ -117,102 +109,29 @@ def _drawn(view: View, asked: Request, what: str, usual_size: int) -> Any:
     return view.draw(what, Selection.of(asked.query_params), *place, max(size, 1))
 
 
-def _payload(view: View, asked: Request) -> memoryview:
-    rows = view.rows(Selection.of(asked.query_params))
-    return rows.payload(_number(asked, "number"), asked.query_params.get("column", ""), _number(asked, "item", 0))
+def _picture(view: View, asked: Request) -> Response:
+    drawn = _drawn(view, asked, asked.path_params["what"], 256)
+    if not drawn.picture:
+        return _as_json({"error": drawn.facts.get("error", "no picture")}, 415)
+    return _kept(view, asked, Response(drawn.picture, media_type=drawn.facts["mime"]))
 
 
-def _ranged(request: Request, value: memoryview) -> Response:
-    """The bytes of a value, or the range of them that is asked for."""
-    info = media_info(value)
-    kind = _SHOWN.get(info.format, "application/octet-stream") if info is not None else "application/octet-stream"
-    headers = {"Accept-Ranges": "bytes", **_KEPT}
-    start, stop = _range_of(request.headers.get("range", ""), len(value))
-    if start is None:
-        return Response(bytes(value), media_type=kind, headers=headers)
-    if start >= stop:
-        return Response(b"", 416, headers={**headers, "Content-Range": f"bytes */{len(value)}"})
-    headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(value)}"
-    return Response(bytes(value[start:stop]), 206, media_type=kind, headers=headers)
+def _bytes(view: View, asked: Request) -> Response:
+    place = _number(asked, "number"), asked.query_params.get("column", ""), _number(asked, "item", 0)
+    return _kept(view, asked, bytes_of(view.value(Selection.of(asked.query_params), *place), asked))
 
 
-def _range_of(header: str, size: int) -> tuple[int | None, int]:
-    """The first byte and the byte behind the last one; None and the size for no range, or several.
-
-    Source: RFC 9110 §14.1.2.
-    """
-    unit, _, span = header.partition("=")
-    first, dash, last = span.strip().partition("-")
-    if unit.strip() != "bytes" or not dash or not (first or last) or not (first + last).isdecimal():
-        return None, size
-    if not first:
-        return max(0, size - int(last)), size
-    return int(first), min(size, int(last) + 1) if last else size
+def _kept(view: View, asked: Request, found: Response) -> Response:
+    """A browser keeps an answer whose URL says that it is of this run: another dataset may be at this port next."""
+    if asked.query_params.get("run") == view.run:
+        found.headers["Cache-Control"] = "private, max-age=3600"
+    return found
 
 
-def _number(asked: Request, name: str, usual: int | None = None, most: int = 1 << 62) -> int:
+def _number(asked: Request, name: str, usual: int | None = None, most: int = 10**_DIGITS) -> int:
     text = asked.query_params.get(name)
     if text is None and usual is not None:
         return usual
-    if text is None or not (text.isascii() and text.isdigit()):
-        raise UsageError(f"{name} is a whole number, 0 or more", found=repr(text))
+    if text is None or not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        raise UsageError(f"{name} is a whole number, 0 or more", found=repr(text and text[:100]))
     return min(int(text), most)
-
-
-class _Guard:
-    """Refuses requests without the token, or under another name than this machine's; adds the headers of safety.
-
-    Args:
-        app: the application behind it.
-        token: in the URL, or in the cookie that the first request sets.
-        any_host: as of `app_of`.
-    """
-
-    def __init__(self, app: ASGIApp, token: str, *, any_host: bool) -> None:
-        self._app, self._token, self._any_host = app, token, any_host
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        if scope["type"] != "http":
-            return
-        request = Request(scope)
-        refused = self._refused(request)
-        answer: Callable[[Scope, Receive, Send], Awaitable[None]] = self._app if refused is None else refused
-        policy = _PAGE_POLICY if request.url.path == "/" or request.url.path.startswith("/page/") else _DATA_POLICY
-        safe = {
-            "Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
-            "Cross-Origin-Resource-Policy": "same-origin",
-        }  # fmt: skip
-
-        async def with_headers(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                added = [(name.lower().encode(), value.encode()) for name, value in safe.items()]
-                message["headers"] = [*message.get("headers", []), *added]
-            await send(message)
-
-        await answer(scope, receive, with_headers)
-
-    def _refused(self, request: Request) -> Response | None:
-        host = request.headers.get("host", "")
-        name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
-        if not self._any_host and name not in _LOCAL:
-            return Response("this server answers as localhost alone", 403, media_type="text/plain")
-        cookie = f"lading-{request.url.port or 80}"
-        given = request.query_params.get("token")
-        if given is not None and _is_same(given, self._token):
-            left = request.url.remove_query_params("token")
-            found = RedirectResponse(left.path + (f"?{left.query}" if left.query else ""), 303)
-            found.set_cookie(cookie, self._token, httponly=True, samesite="strict")
-            return found
-        if not _is_same(request.cookies.get(cookie, ""), self._token):
-            return Response("open the URL that lading view printed: it has the token", 403, media_type="text/plain")
-        if (
-            request.method not in ("GET", "HEAD")
-            and request.headers.get("sec-fetch-site", "same-origin") != "same-origin"
-        ):
-            return Response("only the page itself may change marks", 403, media_type="text/plain")
-        return None
-
-
-def _is_same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())

@@ -10,10 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading._core.arrow.views import slices
 from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.order.source_rows import one_batch
-from lading._core.features.items import PAYLOAD
 from lading.errors import LadingError, UsageError
 
 __all__ = ["Page", "Rows"]
@@ -107,38 +105,6 @@ class Rows:
             raise UsageError("no such sample", found=f"{number:,}", expected="a number from 0" + (
                 "" if self._count is None else f", below {self._count:,}"))  # fmt: skip
         return found[0]
-
-    def payload(self, number: int, column: str, item: int = 0) -> memoryview:
-        """Return the bytes of a value.
-
-        Args:
-            number: of the sample.
-            column: its name.
-            item: its place, in lists and documents.
-
-        Raises:
-            UsageError: there are no such bytes.
-            LadingError: they cannot be read.
-        """
-        rows = self.sample(number, None if self.data.shards.has_items else [column])
-        if self.data.shards.has_items:
-            rows, column = rows.slice(item, 1), PAYLOAD
-        if column not in rows.schema.names or not rows.num_rows:
-            raise UsageError("no such value", found=f"{column} of sample {number:,}")
-        values = self.data.materialise(rows, columns=[column]).column(column)
-        kind = values.type
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            values = values.flatten().slice(item, 1)
-        if pa.types.is_struct(values.type):
-            values = values.field("bytes")
-        if isinstance(values, pa.ExtensionArray):
-            values = values.storage
-        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            values = values.cast(pa.large_binary())
-        value = slices(values)[0] if len(values) else None
-        if value is None:
-            raise UsageError("the sample has no value there", found=f"{column} of sample {number:,}")
-        return value
 
     def _first(self, count: int) -> list[_Held]:
         """The first samples, at least so many if there are."""

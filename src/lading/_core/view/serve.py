@@ -7,6 +7,7 @@ import socket
 import webbrowser
 from dataclasses import dataclass, field
 from threading import Thread
+from urllib.parse import quote
 
 from lading._core.view.view import View
 from lading.errors import StoreError, UsageError, missing_extra
@@ -68,9 +69,12 @@ class Server:
         self._socket = _listen(address)
         port = self._socket.getsockname()[1]
         shown = _LOCAL if address.host in (_LOCAL, "0.0.0.0") else address.host  # noqa: S104 - the user asks for it
-        self.url = f"http://{shown}:{port}/?token={token}"
+        self.url = f"http://{shown}:{port}/?token={quote(token, safe='')}"
         app = app_of(view, token, any_host=address.host != _LOCAL)
-        config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=1, lifespan="off")
+        config = uvicorn.Config(
+            app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, lifespan="off", ws="none",
+            server_header=False,
+        )  # fmt: skip
         self._server = uvicorn.Server(config)
         self._thread: Thread | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
@@ -9,9 +10,11 @@ from typing import Any
 
 from lading._core.dataset.opened import OpenDataset
 from lading._core.view.cells import Cell, cells_of, column_kinds, keys_of
-from lading._core.view.drawers import Drawers, Drawn
+from lading._core.view.drawer import Drawn
+from lading._core.view.drawers import Drawers
 from lading._core.view.rows import Rows
 from lading._core.view.selection import Selection
+from lading._core.view.values import Value, Values, value_of
 
 __all__ = ["Naming", "View"]
 
@@ -46,11 +49,14 @@ class View:
         data: as given.
         naming: as given.
         drawers: the processes that decode.
+        run: of this view alone. Browsers keep answers whose URL has it.
     """
 
     def __init__(self, data: OpenDataset, naming: Naming) -> None:
         self.data, self.naming = data, naming
         self.drawers = Drawers()
+        self.run = secrets.token_hex(8)
+        self._values = Values()
         self._lock = Lock()
         self._rows: OrderedDict[Selection, Rows] = OrderedDict()
 
@@ -68,7 +74,7 @@ class View:
         """Return what the dataset is: its name, format, columns, shards."""
         shards = self.data.shards
         return {
-            "title": self.naming.title, "format": shards.format, "view": self.data.view,
+            "run": self.run, "title": self.naming.title, "format": shards.format, "view": self.data.view,
             "columns": column_kinds(self.data), "shards": len(shards.listing), "key": shards.row_layout.key,
         }  # fmt: skip
 
@@ -108,7 +114,13 @@ class View:
         """Return what a decoding process makes of a value."""
         rows = self.rows(selection)
         key = (selection, number, column, item)
-        return self.drawers.draw(what, size, key, lambda: rows.payload(number, column, item))
+        return self.drawers.draw(what, size, key, lambda: value_of(rows, number, column, item).whole())
+
+    def value(self, selection: Selection, number: int, column: str, item: int) -> Value:
+        """Return the bytes of a value, as `value_of`."""
+        rows = self.rows(selection)
+        key = (selection, number, column, item)
+        return self._values.get(key, lambda: value_of(rows, number, column, item))
 
     def close(self) -> None:
         """End the processes that decode."""

@@ -2,17 +2,20 @@
 
 import { asked } from "./state.js";
 
+let run = null; // of the server: a later one at this port may show other data
+
 /** Return the server's answer about the selection. */
 export async function ask(name, more = {}, signal = undefined) {
   const response = await fetch(`/api/${name}?${asked(more)}`, { signal });
   const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
   if (!response.ok) throw new Error(answer.error);
+  if (name === "dataset") run = answer.run;
   return answer;
 }
 
 /** Return the URL of a value's bytes. */
-export const rawUrl = (number, column, item = 0) => `/raw?${asked({ number, column, item })}`;
+export const rawUrl = (number, column, item = 0) => `/raw?${asked({ number, column, item, run })}`;
 
 /** Return the URL of a value's thumbnail. */
 export const thumbnailUrl = (number, column, item = 0, size = 256) =>
-  `/picture/thumbnail?${asked({ number, column, item, size })}`;
+  `/picture/thumbnail?${asked({ number, column, item, size, run })}`;
