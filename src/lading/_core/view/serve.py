@@ -113,6 +113,7 @@ def _listen(address: Address) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             made.bind((address.host, port))
+            made.listen()  # a browser that comes before the server runs is answered then
         except OSError as error:
             made.close()
             if port == ports[-1]:
