@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import orjson
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lading._core.arrow.references import is_ref
 from lading._core.arrow.views import is_bytes, is_text, join, list_lengths, present, slices, take_rows
+from lading._core.content.field_paths import parse_field
 from lading._core.content.media_info import MediaInfo
 from lading._core.content.nested import plain, plain_type
 from lading._core.content.preview import described
 from lading._core.dataset.opened import OpenDataset
+from lading._core.dataset.values.field_values import ITEMS, field_values
 from lading._core.dataset.values.media_headers import media_facts
 from lading._core.features.base import Feature
-from lading._core.features.items import KEY, PAYLOAD
+from lading._core.features.items import KEY, METADATA_POSITION, PAYLOAD
 from lading._core.features.natural import has_items, is_media, known_feature
 from lading._core.tables.media_columns import media_struct
 from lading.errors import LadingError
@@ -31,6 +34,11 @@ CellKind: TypeAlias = Literal[
 ]
 _LENGTH = pa.struct([pa.field("length", pa.int64())])
 _TEXT_BYTES = 1 << 20
+_FAILURES = (LadingError, pa.ArrowException, ValueError, OverflowError, RecursionError)
+_INSIDE = "field"
+"""Name of a column of fields: it says nothing about their type, as that of a file does."""
+
+_ITEM_FACTS = ("modality", "position", "content_type", "source_ref", "text_content", "materialize_error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,7 @@ class Cell:
         text: the text, JSON as text, a number as text; or an error.
         length: of the whole text in characters, of bytes in bytes, of a list in items; None if unknown.
         facts: of a medium, such as width and height.
-        items: of a list or a document, the first ones.
+        items: of a list or a document, the first ones. Of a document, `item` of their facts is the row to ask for.
     """
 
     kind: CellKind
@@ -89,7 +97,7 @@ def cells_of(
     Args:
         data: the dataset.
         rows: of whole samples.
-        columns: those to show; None for all.
+        columns: those to show, and fields inside them such as `json.lang`; None for all columns.
         most_characters: of a text.
         most_items: of a list or a document.
     """
@@ -98,14 +106,20 @@ def cells_of(
     found: list[dict[str, Cell]] = [{} for _ in bounds[1:]]
     cut = _Cut(data, most_characters, most_items)
     firsts = take_rows(rows, bounds[:-1]) if layout.has_items else rows
-    for field in rows.schema:
-        if field.name in layout.reserved or not (field.name != KEY if columns is None else field.name in columns):
+    own = [name for name in rows.schema.names if name not in layout.reserved]
+    names = [name for name in own if name != KEY] if columns is None else list(dict.fromkeys(columns))
+    for name in names:
+        if name in own:
+            column = cut.column(firsts, rows.schema.field(name))
+        elif layout.has_items and name == ITEMS:
             continue
-        for cells, cell in zip(found, cut.column(firsts, field), strict=True):
-            cells[field.name] = cell
-    if layout.has_items and (columns is None or "items" in columns):
+        else:
+            column = cut.fields(rows, bounds[:-1], name)
+        for cells, cell in zip(found, column, strict=True):
+            cells[name] = cell
+    if layout.has_items and (columns is None or ITEMS in columns):
         for cells, (start, stop) in zip(found, pairwise(bounds.tolist()), strict=True):
-            cells["items"] = cut.document(rows.slice(start, stop - start))
+            cells[ITEMS] = cut.document(rows.slice(start, stop - start))
     return found
 
 
@@ -127,11 +141,33 @@ class _Cut:
         """The cells of a column. Where a value cannot be read, its cell says why."""
         try:
             return self._column(rows, field)
-        except (LadingError, pa.ArrowException, ValueError, OverflowError, RecursionError) as error:
+        except _FAILURES as error:
             if rows.num_rows > 1:
                 return [cell for row in range(rows.num_rows) for cell in self.column(rows.slice(row, 1), field)]
-            told = str(error) if isinstance(error, LadingError) else f"{type(error).__name__}: {error}"
-            return [Cell("error", told)]
+            return [_failed(error)]
+
+    def fields(self, rows: pa.RecordBatch, firsts: NDArray[np.int64], name: str) -> list[Cell]:
+        """The cells of a field inside a column, of the first row of each sample. Null where a shard lacks the column.
+
+        Args:
+            rows: of whole samples.
+            firsts: the first row of each sample.
+            name: such as `json.lang`, `jpg.width` or `items.image`.
+        """
+        try:
+            path = parse_field(name, rows.schema.names)
+            is_elsewhere = path.column in self.data.first_schema.names and path.column not in rows.schema.names
+            if is_elsewhere:
+                return [_NULL] * len(firsts)
+            [values] = field_values(rows, [name], self.data.shards.fetcher)
+            of_samples = pa.RecordBatch.from_arrays([values.take(pa.array(firsts))], [_INSIDE])
+            return self.column(of_samples, of_samples.schema.field(0))
+        except _FAILURES as error:
+            if len(firsts) > 1:
+                ends = [*firsts[1:].tolist(), rows.num_rows]
+                samples = [rows.slice(start, stop - start) for start, stop in zip(firsts.tolist(), ends, strict=True)]
+                return [cell for sample in samples for cell in self.fields(sample, np.zeros(1, np.int64), name)]
+            return [_failed(error)]
 
     def _column(self, rows: pa.RecordBatch, field: pa.Field) -> list[Cell]:
         column, kind, feature = rows.column(field.name), plain_type(field.type), known_feature(field)
@@ -149,19 +185,22 @@ class _Cut:
 
     def document(self, rows: pa.RecordBatch) -> Cell:
         """The cell of a document: its items in order."""
-        shown = rows.slice(0, self.most_items)
+        places = np.flatnonzero(rows.column("position").to_numpy() != METADATA_POSITION)
+        shown = take_rows(rows, places[: self.most_items])
         payload = next((field for field in shown.schema if field.name == PAYLOAD), None)
         media = [_NULL] * shown.num_rows if payload is None else self.column(shown, payload)
-        names = [name for name in ("modality", "text_content", "materialize_error") if name in shown.schema.names]
+        facts = shown.select([name for name in _ITEM_FACTS if name in shown.schema.names]).to_pylist()
         made = []
-        for row, medium in zip(shown.select(names).to_pylist(), media, strict=True):
+        for place, of_item, medium in zip(places.tolist(), facts, media, strict=False):
+            text, failed = of_item.pop("text_content", None), of_item.get("materialize_error")
             cell = medium
-            if row.get("text_content") is not None:
-                cell = self._text("text", row["text_content"])
-            elif row.get("materialize_error"):
-                cell = Cell("error", row["materialize_error"])
-            made.append(replace(cell, facts={**(cell.facts or {}), "modality": row["modality"]}))
-        return Cell("items", length=rows.num_rows, items=made)
+            if text is not None:
+                cell = self._text("text", text)
+            elif failed:
+                cell = Cell("error", failed)
+            told = {name: value for name, value in of_item.items() if value is not None}
+            made.append(replace(cell, facts={**(cell.facts or {}), **told, "item": place}))
+        return Cell("items", length=len(places), items=made)
 
     def _lists(self, rows: pa.RecordBatch, column: pa.Array, feature: Feature) -> list[Cell]:
         made, start, lengths = [], 0, list_lengths(column).tolist()
@@ -207,9 +246,12 @@ class _Cut:
         if feature.labels is not None and isinstance(python, int) and 0 <= python < len(feature.labels):
             return Cell("value", str(python), facts={"label": feature.labels[python]})
         if isinstance(python, (dict, list)):
-            text = orjson.dumps(python, default=_described, option=orjson.OPT_NON_STR_KEYS).decode()
-            return self._text("json", text)
+            return self._text("json", json.dumps(python, default=_described, ensure_ascii=False))
         return Cell("value", str(python))
+
+
+def _failed(error: Exception) -> Cell:
+    return Cell("error", str(error) if isinstance(error, LadingError) else f"{type(error).__name__}: {error}")
 
 
 def _described(value: object) -> str:

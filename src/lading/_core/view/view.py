@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from lading._core.dataset.opened import OpenDataset
+from lading._core.dataset.values.field_values import columns_of
 from lading._core.view.cells import Cell, cells_of, column_kinds, keys_of
 from lading._core.view.drawer import Drawn
 from lading._core.view.drawers import Drawers
@@ -131,7 +132,8 @@ class View:
         if self.data.shards.has_items:
             return None
         key = self.data.shards.row_layout.key
-        return list(dict.fromkeys([*([key] if key in self.data.first_schema.names else []), *columns]))
+        names = self.data.first_schema.names
+        return list(dict.fromkeys([*([key] if key in names else []), *columns_of(columns, self.data.first_schema)]))
 
 
 def _as_json(cells: dict[str, Cell]) -> dict[str, Any]:

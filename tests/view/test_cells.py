@@ -1,0 +1,56 @@
+"""What is shown of values, by column and by field inside a column."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+import lading
+from lading._core.dataset.opened import opened
+from lading._core.view.selection import Selection
+from lading._core.view.view import Naming, View
+
+
+def _rows(ds: lading.Dataset, *columns: str) -> list[dict[str, Any]]:
+    view = View(opened(ds), Naming("", "", ""))
+    rows: list[dict[str, Any]] = view.page(Selection(), 0, 60, list(columns))["rows"]
+    view.close()
+    return rows
+
+
+def test_fields_inside_columns_are_cells(tmp_path: Path) -> None:
+    with lading.writer(tmp_path / "in", format="webdataset") as writer:
+        for i in range(5):
+            value = {"lang": "en", "score": i} if i % 2 else {"lang": None}
+            writer.write({"__key__": f"{i}", "jpg": Image.new("RGB", (20 + i, 10)), "json": value})
+    ds = lading.open(tmp_path / "in")
+    for sample, row in zip(ds, _rows(ds, "json.lang", "json.score", "jpg.width", "jpg.nothing"), strict=True):
+        shown = {name: cell.get("text") for name, cell in row["cells"].items()}
+        score = sample["json"].get("score")
+        assert list(shown) == ["json.lang", "json.score", "jpg.width", "jpg.nothing"]
+        assert (shown["json.lang"], shown["json.score"]) == (
+            sample["json"]["lang"],
+            None if score is None else str(score),
+        )
+        assert shown["jpg.width"] == str(sample["jpg"].width)
+        assert (row["cells"]["jpg.nothing"]["kind"], "width" in shown["jpg.nothing"]) == ("error", True)
+
+
+def test_json_is_shown_as_written(tmp_path: Path) -> None:
+    written = '{"id": 12345678901234567890, "x": 1.50, "a": [1e400]}'
+    (tmp_path / "in.jsonl").write_text(json.dumps({"meta": written}) + "\n")
+    ds = lading.open(tmp_path / "in.jsonl")
+    assert _rows(ds, "meta")[0]["cells"]["meta"]["text"] == written
+
+
+def test_structs_with_values_that_json_lacks_are_described(tmp_path: Path) -> None:
+    value = {"x": float("nan"), "b": b"\xff\xfe", "n": 2**62}
+    kind = pa.struct({"x": pa.float64(), "b": pa.binary(), "n": pa.int64()})
+    pq.write_table(pa.table({"a": pa.array([value], kind)}), tmp_path / "in.parquet")
+    text = _rows(lading.open(tmp_path / "in.parquet"), "a")[0]["cells"]["a"]["text"]
+    assert text == '{"x": NaN, "b": "<bytes 2 B: ff fe>", "n": 4611686018427387904}'
