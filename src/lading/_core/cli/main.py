@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from lading._core.cli.help_page import help_page
-from lading._core.cli.options import CHOOSING, TYPED, Quiet, flag_aliases
+from lading._core.cli.options import CHOOSING, TYPED, WORDS, Quiet, flag_aliases
 from lading._core.cli.other_words import OTHER_OPTIONS, OTHER_VERBS, other_verb
 from lading._core.cli.output import MISUSE, Output, about_order, command_line, prepare_streams, quiet
 from lading._core.cli.plain_values import with_plain_values
@@ -120,7 +120,7 @@ class _Verb(TyperCommand):
         """Take the arguments and options; where one argument of two is given, the second one is missing."""
         try:
             _, _, typed = self.make_parser(ctx).parse_args(list(args))
-            ctx.meta[TYPED] = [param.name for param in typed]
+            ctx.meta[TYPED], ctx.meta[WORDS] = [param.name for param in typed], list(args)
             return super().parse_args(ctx, list(args))
         except MISUSE as error:
             self._advise(error)

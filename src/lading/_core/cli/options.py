@@ -42,6 +42,7 @@ __all__ = [
     "SPLITTING",
     "STORES",
     "TYPED",
+    "WORDS",
     "WRITING",
     "Debug",
     "FormatFlags",
@@ -92,8 +93,8 @@ Values: TypeAlias = Callable[..., dict[str, Any]]
 """Returns the values of a group of options, by the names of Python's arguments; see `takes`."""
 Steps: TypeAlias = Callable[[], TypedSteps]
 """Returns the steps of a command, in the order in which they are typed; see `takes`."""
-TYPED = "typed"
-"""Where a command's context keeps the names of its parameters, in the order in which they are typed."""
+TYPED, WORDS = "typed", "words"
+"""Where a command's context keeps the names of its parameters, in the order typed, and all words behind the verb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,19 +230,19 @@ def takes(*groups: OptionGroup) -> Callable[[Callable[..., None]], Callable[...,
 
     The verb gets each group as one argument, a function that returns the values. It is a function so that an invalid
     value is an error inside the verb, printed as all others are. A verb with an argument `typed` gets the names of the
-    options that were typed, in order.
+    options that were typed, in order; one with an argument `words` all words behind the verb.
     """
 
     def with_options(verb: Callable[..., None]) -> Callable[..., None]:
         parameters = inspect.signature(verb, eval_str=True).parameters
-        names = {TYPED, *(group.name for group in groups)}
+        names = {TYPED, WORDS, *(group.name for group in groups)}
         own = [p for p in parameters.values() if p.name not in names]
         made = [parameter for group in groups for parameter in group.parameters()]
 
         @wraps(verb)
         def run(context: typer.Context, **given: Any) -> None:
             mine, typed = {p.name: given.pop(p.name) for p in made}, context.meta[TYPED]
-            more = {TYPED: typed} if TYPED in parameters else {}
+            more = {name: context.meta[name] for name in (TYPED, WORDS) if name in parameters}
             verb(**given, **{group.name: group.asked(mine, typed) for group in groups}, **more)
 
         context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)

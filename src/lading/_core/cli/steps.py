@@ -5,11 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from inspect import Parameter, signature
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lading._core.cli.functions import named_function
 from lading._core.cli.output import Note, about_order
+from lading._core.secret_urls import cleaned
 from lading.errors import UsageError
 
 if TYPE_CHECKING:
@@ -136,11 +139,57 @@ class TypedSteps:
         about_order.set(self.too_late)
         if self.note:
             warnings.warn(self.note, Note, stacklevel=2)
+        found: Dataset = self._called(dataset, on_error)
+        return found
+
+    def calls(self) -> str | None:
+        """Return the steps as calls in Python, such as `.where('score > 1').limit(5)`; None for steps of functions.
+
+        Functions that the command line names have no such text.
+        """
+        if "map" in self or "filter" in self:
+            return None
+        written = _Written()
+        self._called(written, "error")
+        return written.text
+
+    def _called(self, dataset: Any, on_error: OnError) -> Any:
         of_functions = "drop_sample" if on_error == "drop_sample" else "error"
         given = {"seed": self.seed or 0, "on_error": of_functions, "on_missing": on_error}
         for step, values in self.steps:
             dataset = _CALLS[step](dataset, {**given, **values})
         return dataset
+
+
+@dataclass(slots=True)
+class _Written:
+    """Stands for a dataset, and writes down the calls of its methods, without arguments that are the defaults.
+
+    Attributes:
+        text: the calls.
+    """
+
+    text: str = ""
+
+    def __getattr__(self, method: str) -> Callable[..., _Written]:
+        return partial(self._call, method)
+
+    def _call(self, method: str, *args: Any, **named: Any) -> _Written:
+        from lading._core.api.dataset import Dataset
+
+        known, shown = signature(getattr(Dataset, method)), list[str]()
+        if method in ("join", "take_keys"):
+            args = (cleaned(args[0]), *args[1:])
+        for place, (name, value) in enumerate(known.bind(self, *args, **named).arguments.items()):
+            one = known.parameters[name]
+            if one.kind is Parameter.VAR_POSITIONAL:
+                shown += map(repr, value)
+            elif place and value != one.default:
+                shown.append(
+                    repr(value) if place == 1 and one.kind is not Parameter.KEYWORD_ONLY else f"{name}={value!r}"
+                )
+        self.text += f".{method}({', '.join(shown)})"
+        return self
 
 
 _OWN = {"where": "--where EXPR", "join": "--join FILE", "media_from": "--media-from COLUMN"}
@@ -200,6 +249,12 @@ def _too_late(steps: list[_Step]) -> str:
     return ""
 
 
+def _sort(dataset: Dataset, by: list[tuple[str, bool]]) -> Dataset:
+    if len(by) == 1:
+        return dataset.sort(by[0][0], descending=by[0][1])
+    return dataset.sort([name for name, _ in by], descending=[way for _, way in by])
+
+
 def _bounds(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in ("seed", "on_error", "on_missing")}
 
@@ -226,7 +281,7 @@ _CALLS: dict[str, Callable[[Dataset, Mapping[str, Any]], Dataset]] = {
     "dedup": lambda ds, has: ds.dedup(has["dedup"][0] if len(has["dedup"]) == 1 else has["dedup"]),
     "sample": lambda ds, has: ds.sample(has["sample"], has["seed"]),
     "shuffle": lambda ds, has: ds.shuffle(has["seed"]),
-    "sort": lambda ds, has: ds.sort([n for n, _ in has["sort"]], descending=[way for _, way in has["sort"]]),
+    "sort": lambda ds, has: _sort(ds, has["sort"]),
     "map": lambda ds, has: ds.map(named_function("--map", has["map"]), on_error=has["on_error"]),
     "media_from": _media_from,
     "flatten": lambda ds, has: ds.flatten(*has["flatten"]),

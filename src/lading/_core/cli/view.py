@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
-from lading._core.cli.options import CHOOSING, READING, Debug, Sources, Steps, Values, one_or_many, takes
+from lading._core.cli.options import CHOOSING, READING, Debug, Sources, Steps, Values, takes
 from lading._core.cli.output import Output
 from lading._core.cli.source import open_chosen
 
@@ -20,7 +18,7 @@ _OWN = {"--port": 1, "--host": 1, "--token": 1, "--no-browser": 0, "--debug": 0}
 
 
 @takes(CHOOSING, READING)
-def view(
+def view(  # noqa: PLR0913 - one argument a decision of the user
     *,
     sources: Sources,
     port: Annotated[
@@ -37,6 +35,7 @@ def view(
     ] = "",
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the URL alone.")] = False,
     debug: Debug = False,
+    words: Sequence[str],
     choosing: Steps,
     reading: Values,
 ) -> None:
@@ -48,32 +47,16 @@ def view(
     Example: lading view photos
     """
     with Output(as_json=False, debug=debug) as out:
+        from lading._core.cli.naming import naming_of
         from lading._core.dataset.opened import opened
         from lading._core.view.serve import Address, Server
-        from lading._core.view.view import Naming, View
+        from lading._core.view.view import View
 
-        address, opening = Address(host, port, token), reading()
-        with open_chosen(sources, opening, choosing()) as dataset:
-            title = " ".join(sources)
-            server = Server(View(opened(dataset), Naming(title, _words(), _python(sources, opening))), address)
-            out.print([f"{title}: {server.url}", "Ctrl-C stops."])
+        address, opening, steps = Address(host, port, token), reading(), choosing()
+        with open_chosen(sources, opening, steps) as dataset:
+            naming = naming_of(words, _OWN, sources, opening, steps)
+            server = Server(View(opened(dataset), naming), address)
+            out.print([f"{naming.title}: {server.url}", "Ctrl-C stops."])
             if not no_browser:
                 server.open_browser()
             server.run()
-
-
-def _words() -> str:
-    """Return the words that were typed, without the options of this verb alone."""
-    words, kept = iter(sys.argv[sys.argv.index("view") + 1 :] if "view" in sys.argv else []), list[str]()
-    for word in words:
-        name, given, _ = word.partition("=")
-        if name not in _OWN:
-            kept.append(word)
-        elif _OWN[name] and not given:
-            next(words, None)
-    return shlex.join(kept)
-
-
-def _python(sources: Sequence[str], opening: Mapping[str, Any]) -> str:
-    given = "".join(f", {name}={value!r}" for name, value in opening.items() if value)
-    return f"lading.open({one_or_many(sources)!r}{given})"

@@ -75,13 +75,22 @@ class Selection:
         steps = [*self.steps()]
         return data.with_steps(*steps) if steps else data
 
-    def words(self) -> str:
-        """Return the options of the command line that choose the same samples."""
+    @property
+    def is_random(self) -> bool:
+        """Whether the seed counts."""
+        return bool(self.sample) or self.shuffle
+
+    def words(self, *, with_seed: bool = True) -> str:
+        """Return the options of the command line that choose the same samples.
+
+        Args:
+            with_seed: name the seed, if it is not 0.
+        """
         words = ["--where", shlex.quote(self.where)] if self.where else []
         words += ["--sample", self.sample] if self.sample else []
         words += ["--sort", shlex.quote(self.sort)] if self.sort else []
         words += ["--shuffle"] if self.shuffle else []
-        words += ["--seed", str(self.seed)] if self.seed and (self.sample or self.shuffle) else []
+        words += ["--seed", str(self.seed)] if with_seed and self.seed and self.is_random else []
         return " ".join(words)
 
     def calls(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -13,6 +12,7 @@ from lading._core.dataset.values.field_values import columns_of
 from lading._core.view.cells import Cell, cells_of, column_kinds, keys_of
 from lading._core.view.drawer import Drawn
 from lading._core.view.drawers import Drawers
+from lading._core.view.naming import Naming
 from lading._core.view.rows import Rows
 from lading._core.view.selection import Selection
 from lading._core.view.values import Value, Values, value_of
@@ -22,21 +22,6 @@ __all__ = ["Naming", "View"]
 _MOST_SELECTIONS = 8
 _SHORT_TEXT, _LONG_TEXT = 400, 200_000
 _FEW_ITEMS, _MANY_ITEMS = 8, 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class Naming:
-    """How a user names the dataset that is shown.
-
-    Attributes:
-        title: for people.
-        words: the sources and options on the command line; empty where only Python knows the dataset.
-        python: the expression in Python.
-    """
-
-    title: str
-    words: str
-    python: str
 
 
 class View:
@@ -75,7 +60,8 @@ class View:
         """Return what the dataset is: its name, format, columns, shards."""
         shards = self.data.shards
         return {
-            "run": self.run, "title": self.naming.title, "format": shards.format, "view": self.data.view,
+            "run": self.run, "title": self.naming.title, "steps": [repr(step) for step in self.data.query.steps],
+            "format": shards.format, "view": self.data.view,
             "columns": column_kinds(self.data), "shards": len(shards.listing), "key": shards.row_layout.key,
         }  # fmt: skip
 
@@ -83,11 +69,9 @@ class View:
         """Return the number of samples, None while they are counted, and the lines that name them elsewhere."""
         rows = self.rows(selection)
         rows.wait(wait_s)
-        words = " ".join(filter(None, (self.naming.words, selection.words())))
         return {
             "count": rows.count, "error": None if rows.error is None else str(rows.error),
-            "command": f"lading head {words}" if self.naming.words else None,
-            "python": f"{self.naming.python}{selection.calls()}",
+            "command": self.naming.command(selection), "python": self.naming.expression(selection),
         }  # fmt: skip
 
     def page(self, selection: Selection, start: int, stop: int, columns: list[str] | None) -> dict[str, Any]:
