@@ -16,6 +16,7 @@ __all__ = ["Address", "Server"]
 
 _PORT = 8421
 _TRIED = 20
+_WAITING = 128
 _LOCAL = "127.0.0.1"
 
 
@@ -120,5 +121,6 @@ def _listen(address: Address) -> socket.socket:
                 raise StoreError("the server cannot listen there", found=f"{address.host}:{port}: {error.strerror}",
                                  advice="Choose another port: --port N.") from error  # fmt: skip
             continue
+        made.listen(_WAITING)  # who connects before the server runs waits instead of being refused
         return made
     raise AssertionError(ports)
