@@ -351,6 +351,7 @@ def test_documents_by_their_number_of_items(tmp_path: Path) -> None:
     ({"batch_size": 4, "bucket_by": len}, "bucket_by is a text"),
     ({"batch_pixels": 100}, "no column holds images"),
     ({"batch_pixels": 100, "image_size": 32}, "images of one size need no bound"),
+    ({"batch_tokens": 64, "image_size": _SIZES}, "tokens say nothing about images of several sizes"),
     ({"batch_size": 4, "image_size": _SIZES, "max_padding": 0.1}, "Leave max_padding out"),
     ({"batch_pixels": 10_000, "image_size": _SIZES, "too_large": "skip"}, "Leave too_large out"),
 ])  # fmt: skip

@@ -58,10 +58,10 @@ class Sizing:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, whole_number(name, value, 1))
         self._refuse_wrong_values()
-        self._refuse_other_images()
-        self._refuse_without_effect()
         if self.batch_tokens is not None:
             self._refuse_other_tokens()
+        self._refuse_other_images()
+        self._refuse_without_effect()
 
     def _refuse_wrong_values(self) -> None:
         padding = self.max_padding
