@@ -191,12 +191,21 @@ def test_packed_sequences_go_on(tars: Dataset, options: dict[str, Any]) -> None:
         ({"weights": [0] * _COUNT}, "all weights are 0"),
         ({"weights": {"a": 0.5}}, "Mix datasets"),
         ({"weights": 3}, "the name of a column, or a number for each sample"),
+        ({"weights": [[1], [1, 2]]}, "do not become an array of numpy"),
         ({"weights": "json.score", "shuffle": "block"}, "drawn by weights come in any order"),
     ],
 )
 def test_wrong_arguments_are_refused(tars: Dataset, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         lading.loader(tars, 4, **options)
+
+
+def test_weights_in_a_tensor(tars: Dataset) -> None:
+    torch = pytest.importorskip("torch")
+    weights = torch.arange(_COUNT)
+    assert _keys(lading.loader(tars, 4, weights=weights)) == _keys(lading.loader(tars, 4, weights=weights.tolist()))
+    with pytest.raises(UsageError, match=r"do not become an array of numpy.*tensor.detach\(\)"):
+        lading.loader(tars, 4, weights=torch.ones(_COUNT, requires_grad=True))
 
 
 @pytest.mark.cases(8)

@@ -52,8 +52,9 @@ def _numbers(given: object, count: int) -> NDArray[np.float64]:
                          )  # fmt: skip
     try:
         found = np.asarray(given)
-    except ValueError:
-        found = np.array(None)
+    except (ValueError, TypeError, RuntimeError) as error:  # lists in lists; tensors of a GPU, or with a gradient
+        raise UsageError("weights do not become an array of numpy", found=str(error),
+                         advice="Give one number for each sample.") from error  # fmt: skip
     if found.ndim != 1 or found.dtype.kind not in "fiub":
         raise UsageError("weights are the name of a column, or a number for each sample",
                          expected='such as "json.score"', found=repr(given)[:80])  # fmt: skip
