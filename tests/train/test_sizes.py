@@ -204,6 +204,19 @@ def test_samples_larger_than_a_batch(texts: Path) -> None:
     assert loader.counts["samples larger than a batch, left out of each epoch"] == len(large)
 
 
+def test_samples_that_fill_no_batch_are_counted(texts: Path) -> None:
+    options: dict[str, Any] = {**_TEXTS, "batch_tokens": 400, "last": "drop"}
+    loaders = ranks(texts / "parquet", None, 2, **options)  # type: ignore[arg-type]
+    [left_out] = {each.counts["samples that fill no batch of their size, left out of an epoch"] for each in loaders}
+    assert 0 < left_out == _COUNT - sum(len(_keys(batch)) for each in loaders for batch in each)
+    assert f"{left_out} samples that fill no batch of their size" in repr(loaders[0])
+    made = lading.train.plan(texts / "parquet", **options, world_size=2)
+    assert any(f'last="drop" leaves out {left_out} of 120 samples' in said for said in made.advice)
+    for source, more in ((options, "a larger max_padding"), ({**_TEXTS, "batch_tokens": 4000}, "smaller batches")):
+        assert any(more in said for said in lading.train.plan(texts / "parquet", **source).advice)
+    assert lading.loader(texts / "parquet", **_TEXTS).counts == {}
+
+
 def test_images_of_their_own_sizes_are_bounded_in_pixels(pictures: Path) -> None:
     """The sizes are in columns of two names: each sample has one of them."""
     for batch in lading.loader(pictures, batch_pixels=20_000, decode=False, shuffle=True):

@@ -340,7 +340,8 @@ class Loader:
 
     Attributes:
         epoch: number of the epoch that the next loop gives.
-        counts: samples that were left out so far (`on_error="skip"`, `missing="skip"`), by a short phrase.
+        counts: samples that were left out so far (`on_error="skip"`, `missing="skip"`), and those that batches by size
+            leave out of an epoch (`too_large="skip"`, `last="drop"`), by a short phrase.
     """
 
     def __init__(
@@ -361,7 +362,12 @@ class Loader:
         self._maker = ColumnMaker(recipe, partial(_columns_of, feed.parts))
         if any(row_layout(each.view).has_items for each in self.datasets):
             _refuse_of_samples_alone(self._maker, feed.parts)
-        _refuse_no_batch(self.share_of(1 if _before(feed, 0) else 0))  # of a whole epoch
+        whole = self.share_of(1 if _before(feed, 0) else 0)
+        _refuse_no_batch(whole)
+        self._left_out = Counter[str]()
+        if isinstance(feed, SizedFeed):
+            self._left_out["samples larger than a batch, left out of each epoch"] = feed.left_out
+            self._left_out["samples that fill no batch of their size, left out of an epoch"] = whole.left_out
         if self._share.num_samples == ENDLESS:
             reports.refuse_without_end()
         self.epoch, self._position, self._resumed = 0, 0, False
@@ -384,9 +390,8 @@ class Loader:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many samples were left out so far, by a short phrase."""
-        too_large = self._feed.left_out if isinstance(self._feed, SizedFeed) else 0
-        return self._ledger.counts + Counter({"samples larger than a batch, left out of each epoch": too_large})
+        """How many samples were left out so far, and of an epoch by size, by a short phrase."""
+        return self._ledger.counts + self._left_out
 
     @property
     def skipped(self) -> list[SkippedSample]:
@@ -501,7 +506,7 @@ class Loader:
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank, also after a resume (`batches_done`).
 
-        By size with a block shuffle, epochs differ a little.
+        By size epochs differ a little with a block shuffle, `epoch_size`, weights or a mixture.
 
         Raises TypeError for a mixture that never stops; `epoch_size` gives it epochs.
         """

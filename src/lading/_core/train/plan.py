@@ -46,6 +46,10 @@ _SETTLED: Final = {True: 2, False: 16}
 _GAP_BYTES: Final = 32 << 10
 _REQUEST_BYTES: Final = 64 << 20
 _MUCH: Final = 1.5
+_MUCH_LEFT: Final = 0.01
+"""Share of the samples that `last="drop"` leaves out."""
+_WELL_FILLED: Final = 0.5
+"""Share of the samples that a batch by size may have."""
 _SHOWN_BUCKETS: Final = 12
 _MOST_OF: Final = 0.9
 """Share of the rows of record batches for which the reader of Arrow files reads all of them."""
@@ -327,7 +331,8 @@ def _planned(feed: DatasetFeed, share: Share, reader: EpochReader, **sized: Any)
         "memory_bytes": min(max(reader.reading.ahead_bytes, largest), of_rank * size) + max(most_read - largest, 0),
         **_shards_a_batch(order, share, layout),
     }
-    return Plan(**found, **sized, advice=tuple(_advice(found, feed, share, reader.reading)))
+    advice = [*_advice(found, feed, share, reader.reading), *_advice_on_sizes(share)]
+    return Plan(**found, **sized, advice=tuple(advice))
 
 
 def _rank_samples(share: Share) -> int:
@@ -482,4 +487,23 @@ def _advice(found: dict[str, Any], feed: DatasetFeed, share: Share, reading: Rea
         yield (
             f"a rank reads {at_once} at once, more than ahead_bytes, because rows that are read together are many: "
             'write smaller row groups, or shuffle with fewer blocks: Shuffle("block", …, window=2)'
+        )
+
+
+def _advice_on_sizes(share: Share) -> Iterator[str]:
+    """What to change about batches by size, and what to type."""
+    if not isinstance(share, SizedShare) or share.world_size > len(share.batches):
+        return
+    batches = share.batches
+    more = "fewer sizes in image_size" if batches.resolutions else "a larger max_padding (--max-padding)"
+    filled = float(np.mean((batches.ends - batches.begins) / batches.most))
+    if share.left_out > _MUCH_LEFT * batches.num_samples:
+        yield (
+            f'last="drop" leaves out {share.left_out:,} of {count(batches.num_samples, "sample")}, of the same sizes '
+            f'in each epoch: use last="short", {more}, or smaller batches'
+        )
+    elif filled < _WELL_FILLED:
+        yield (
+            f"a batch has {100 * filled:.0f} % of the samples that it may have, on average, because few samples are of "
+            f"each size: use {more}, or smaller batches"
         )

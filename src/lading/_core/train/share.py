@@ -45,6 +45,11 @@ class Share:
     every: int = 1
 
     @property
+    def left_out(self) -> int:
+        """Samples of the epoch that are in no batch."""
+        return self.num_samples - self.after(0, self.num_batches()) if self.last == "drop" else 0
+
+    @property
     def step_samples(self) -> int:
         """Positions from the begin of a batch to that of the next."""
         return self.batch_size * self.world_size * self.every
