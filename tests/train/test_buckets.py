@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import chain
 from math import inf, log
 
@@ -55,6 +56,16 @@ def test_each_sample_is_in_one_batch_within_the_bound(
         assert len(numbers) <= min(batches.most[i], batch_size or inf)
         assert (len(numbers) == batches.most[i]) == (i < batches.whole)
         assert padded == 0 or 1 - sizes[numbers].sum() / padded <= max(padding, merged) + 1e-9
+
+
+def test_memory_does_not_grow_with_the_number_of_sizes() -> None:
+    sides = np.random.default_rng(0).integers(1, 5000, (20_000, 2)).astype(float)
+    tracemalloc.start()
+    try:
+        Buckets.by_size(sides, 0.0, bound=4e6)
+        assert tracemalloc.get_traced_memory()[1] < 200 * len(sides)
+    finally:
+        tracemalloc.stop()
 
 
 @given(

@@ -87,7 +87,7 @@ class Buckets:
             most_merged: see the attributes.
             leaves_out: whether samples above the bound are in no bucket.
 
-        Memory: 40 bytes a sample, of which 4 stay.
+        Memory: 60 bytes a sample, of which 4 stay.
         """
         steps = [_steps(side, 1 - (1 - max_padding) ** (1 / sides.shape[1])) for side in sides.T]
         key = steps[0]
@@ -100,11 +100,9 @@ class Buckets:
             key[too_large] = LEFT_OUT
         else:  # apart from samples of their step that are not
             key = 2 * key + too_large
-        used = np.flatnonzero(np.bincount(key + 1)) - 1
-        places = np.full(int(key.max(initial=0)) + 2, LEFT_OUT, np.int32)
-        places[used[used != LEFT_OUT] + 1] = np.arange(np.count_nonzero(used != LEFT_OUT))
-        of = places[key + 1]
-        count = np.count_nonzero(used != LEFT_OUT)
+        used, places = np.unique(key, return_inverse=True)
+        left_out = np.count_nonzero(used == LEFT_OUT)  # 1 or 0: it comes before all buckets
+        of, count = (places.reshape(-1) - left_out).astype(np.int32), len(used) - left_out
         lows, highs = np.full((count, len(steps)), inf), np.zeros((count, len(steps)))
         there = of != LEFT_OUT
         for i, side in enumerate(sides.T):
