@@ -86,6 +86,36 @@ def test_a_window_is_a_part_of_the_resampled_sound(kind: str, stored: int) -> No
             np.testing.assert_allclose(found, whole[:, first : first + rate // 4], atol=2e-6)
 
 
+@pytest.mark.parametrize(
+    "kind, subtype, rate",
+    [("MP3", None, 22_050), ("MP3", None, 44_100), ("OGG", "VORBIS", 22_050), ("OGG", "VORBIS", 44_100),
+     ("OGG", "OPUS", 48_000), ("WAV", "GSM610", 8_000)],
+)  # fmt: skip
+def test_a_window_far_behind_is_the_same_part(kind: str, subtype: str | None, rate: int) -> None:
+    """libsndfile seeks to other frames of MP3 with a variable bit rate and of Vorbis, and refuses to seek in GSM."""
+    data = sound_file(_tone(6, rate), rate, kind, subtype)
+    whole = sound(rate, mono=True)(data)
+    for start in np.arange(0.1, 5.7, 0.31):
+        first = round(float(start) * rate)
+        found = sound(rate, mono=True, start=float(start), seconds=0.2)(data)
+        np.testing.assert_allclose(found, whole[first : first + len(found)], atol=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["MP3", "OGG"])
+def test_a_long_sound_is_that_of_soundfile(kind: str) -> None:
+    """soundfile reads it at once: between reads it would seek."""
+    data = sound_file(_tone(30, 44_100), 44_100, kind)
+    expected, _ = pytest.importorskip("soundfile").read(io.BytesIO(data), dtype="float32", always_2d=True)
+    assert np.array_equal(as_sound(data, torch=False)["array"], expected)
+    found = sound(44_100, mono=True, start=26, seconds=3)(data)
+    assert np.array_equal(found, expected[26 * 44_100 : 29 * 44_100, 0])
+
+
+def _tone(seconds: int, rate: int) -> np.ndarray[Any, Any]:
+    time = np.arange(seconds * rate) / rate
+    return np.asarray(np.sin(2 * np.pi * (300 + 75 * time) * time) * np.sin(3 * time) ** 2)
+
+
 def sound_of(data: bytes, rate: int) -> bytes:
     """The mean of the channels as a file of floats."""
     found, _ = pytest.importorskip("soundfile").read(io.BytesIO(data), dtype="float32")

@@ -102,6 +102,8 @@ class AudioFile(_MediaFile):
 _BLOCK_NUMBERS = 1 << 20
 _UNCOUNTED = (1 << 63) - 1
 """Frames that libsndfile says of a file whose header does not."""
+_EXACT_SEEKS = ("PCM_", "FLOAT", "DOUBLE", "ULAW", "ALAW", "OPUS")
+"""Encodings in which libsndfile seeks to the very frame. Of MP3 and Vorbis it may seek to another one."""
 
 
 def read_sound(
@@ -115,7 +117,8 @@ def read_sound(
     Args:
         data: the file.
         part: is given the number of frames and the frames a second, and returns the first frame to read and the one
-            behind the last. soundfile seeks to it, and PyAV decodes the file up to there. None reads all.
+            behind the last. soundfile seeks to the first one where its seeks are exact; otherwise the file is decoded
+            from its begin. None reads all.
 
     Raises:
         DataError: the bytes are no audio that these read, or a WAV or FLAC file that is cut.
@@ -146,9 +149,13 @@ def _blocks(
         if file.frames == _UNCOUNTED:
             return None
         begin, end = (0, None) if part is None else part(file.frames, file.samplerate)
-        if begin:
-            file.seek(begin)
         at, most, blocks = begin, max(_BLOCK_NUMBERS // file.channels, 1), [np.zeros((0, file.channels), np.float32)]
+        file.seekable = lambda: False  # else soundfile seeks behind each block
+        if begin and file.subtype.startswith(_EXACT_SEEKS):
+            file.seek(begin)
+        else:
+            for passed in range(0, begin, most):
+                file.read(min(most, begin - passed), "float32")
         while len(block := file.read(most if end is None else min(most, end - at), "float32", always_2d=True)):
             blocks.append(block)
             at += len(block)

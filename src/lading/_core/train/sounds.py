@@ -54,8 +54,9 @@ def sound(
     Example:
         lading.loader("speech/*.tar", 8, decode={"flac": sound(16_000, mono=True, seconds=5, at="random", pad=True)})
 
-    A window is cut out of the resampled sound, and no more than it needs is decoded. All windows of `seconds`, and of
-    `start` to `stop`, have one length: a column of them, of sounds with as many channels, is one array.
+    A window is cut out of the resampled sound. Of WAV, FLAC and Opus only what it needs is decoded; MP3 and Vorbis are
+    decoded from the begin on. All windows of `seconds`, and of `start` to `stop`, have one length: a column of
+    them, of sounds with as many channels, is one array.
 
     Args:
         rate: samples a second, such as `16_000`. soxr resamples files of another rate.
