@@ -355,6 +355,8 @@ def test_what_is_no_state_is_refused(texts: Path, change: Any) -> None:
         ({"length": 0}, "length must be"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"method": "greedy"}, "split or best-fit"),
+        ({"pad": None}, "pad must be a whole number; found None"),
+        ({"end": "</s>"}, "end must be a whole number; found '</s>'"),
         ({"window": 8}, 'only best-fit has a window; found window=8 with method="split"'),
         ({"tokenizer": "gpt2"}, "no tokenizer"),
         ({"column": "caption"}, "no column of texts to pack; expected 'caption', found __key__, txt"),

@@ -178,6 +178,7 @@ def pack(  # noqa: PLR0913 - one argument a decision of the user; all but two by
         whole_number(name, size, 1)
         for name, size in (("length", length), ("batch_size", batch_size), ("window", placed))
     )
+    pad, end = whole_number("pad", pad), None if end is None else whole_number("end", end)
     if isinstance(keep, str) or {*keep} & {*_MADE}:
         raise UsageError("keep is a list of other columns than those that are made", found=repr(keep))
     if keep and method == "split":
