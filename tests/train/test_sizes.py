@@ -367,6 +367,8 @@ def test_documents_by_their_number_of_items(tmp_path: Path) -> None:
     ({"batch_tokens": 64, "image_size": _SIZES}, "tokens say nothing about images of several sizes"),
     ({"batch_size": 4, "image_size": _SIZES, "max_padding": 0.1}, "Leave max_padding out"),
     ({"batch_pixels": 10_000, "image_size": _SIZES, "too_large": "skip"}, "Leave too_large out"),
+    ({"batch_tokens": 64, "image_size": _SIZES}, "Write batch_pixels= or batch_size="),
+    ({"batch_pixels": 64, "image_size": _SIZES}, "at most batch_pixels=64.*Raise batch_pixels"),
 ])  # fmt: skip
 def test_what_is_no_way_to_make_batches_is_refused(texts: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):

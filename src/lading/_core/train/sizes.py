@@ -119,11 +119,11 @@ class Sizing:
         if self.resolutions and self.batch_size is None and self.bound == inf:
             raise UsageError("images of several sizes need to know how large a batch is", found="image_size= alone",
                              advice="Add batch_size= or batch_pixels=.")  # fmt: skip
-        for height, width in self.resolutions:
+        for height, width in self.resolutions if self.batch_pixels is not None else ():
             if height * width > self.bound:
                 raise UsageError("an image of this size is above the bound of a batch",
-                                 expected=f"at most batch_pixels={self.batch_pixels}", found=f"{height} × {width}"
-                                 )  # fmt: skip
+                                 expected=f"at most batch_pixels={self.batch_pixels}", found=f"{height} × {width}",
+                                 advice="Raise batch_pixels, or leave this size out.")  # fmt: skip
 
     @property
     def resolutions(self) -> tuple[Size, ...]:
