@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from inspect import signature
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from lading._core.train.order import Shuffle
 from lading._core.train.plan import _planned, plan
 from lading._core.train.reading import EpochReader, Reading
 from lading._core.train.share import Share
-from lading.errors import UsageError
+from lading.errors import UnknownArgument, UsageError
 
 _COUNT, _BYTES, _SHARDS = 600, 20_000, 6
 _FORMATS = ("webdataset", "mds", "mds-zstd", "arrow", "arrow-zstd", "parquet")
@@ -196,3 +197,12 @@ def test_wrong_arguments_are_refused(folder: Path, options: dict[str, Any]) -> N
         plan(mixed)
     with pytest.raises(UsageError, match="no samples"):
         plan(lading.open(folder / "parquet").where("cls < 0"))
+
+
+def test_the_arguments_of_loaders_alone_are_answered(folder: Path) -> None:
+    known, of_loaders = (signature(function).parameters.keys() for function in (plan, lading.loader))
+    alone = of_loaders - known
+    assert {"workers", "collate"} < alone
+    for name in alone:
+        with pytest.raises(UnknownArgument, match=f"no argument {name}. Leave it out: "):
+            plan(folder / "parquet", **{name: None})  # type: ignore[arg-type]

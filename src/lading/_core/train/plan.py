@@ -57,6 +57,19 @@ _LEAST_KEPT: Final = 8
 """Of compressed shards, as a dataset keeps them open."""
 
 
+_OF_LOADERS: Final = {
+    "columns": "Leave it out: the plan counts the bytes of whole samples.",
+    "rank": "Leave it out: the plan is that of rank 0.",
+    "workers": "Leave it out: the plan is that of one process.",
+    **dict.fromkeys(
+        ("batch_transform", "collate", "decode", "fit", "log_every", "max_skipped", "missing", "on_changed", "on_error",
+         "on_metrics", "threads", "timeout", "transform"),
+        "Leave it out: what is read does not depend on it.",
+    ),
+}  # fmt: skip
+"""Arguments of `lading.loader` alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedBucket:
     """Samples of similar size.
@@ -178,8 +191,11 @@ class Plan(ResultText):
         Example: `print(lading.train.plan(source, 64).beside(loader.metrics))`
 
         Raises:
-            UsageError: the loop was given no sample.
+            UsageError: the loop was given no sample, or these are no metrics.
         """
+        if not isinstance(metrics, Metrics):
+            raise UsageError("a plan stands beside the metrics of a loader", found=repr(metrics),
+                             advice="Write plan.beside(loader.metrics).")  # fmt: skip
         if not metrics.samples:
             raise UsageError("the loop was given no batch yet", advice="Loop over the loader before.")
         part = metrics.samples / self.rank_samples
@@ -203,7 +219,7 @@ def _range(low: str, high: str) -> str:
     return low if low == high else f"{low} – {high}"
 
 
-@public("lading.train.plan")
+@public("lading.train.plan", _OF_LOADERS)
 def plan(  # noqa: PLR0913 - the arguments of the loader that decide about batches and reads
     source: Queryable | Mixture,
     batch_size: int | None = None,
