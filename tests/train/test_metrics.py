@@ -218,6 +218,11 @@ def test_a_plan_is_shown_beside_what_was_measured(far: CountingStore, name: str,
     ]
 
 
+def test_a_plan_is_shown_beside_metrics_alone(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"found Loader.*Write plan\.beside\(loader\.metrics\)"):
+        plan(folder, 15).beside(lading.loader(folder, 15))  # type: ignore[arg-type]
+
+
 def test_a_plan_is_cut_to_the_part_of_an_epoch_that_was_measured(folder: Path) -> None:
     loader = lading.loader(folder, 15)
     assert len([*islice(loader, 2)]) == 2
@@ -301,17 +306,22 @@ def test_the_text_says_the_numbers(folder: Path) -> None:
 
 
 def test_the_advice_names_what_the_loop_waits_for() -> None:
-    def metrics(waited: float, fetch: float, decode: float, first: float = 0.0) -> Metrics:
+    def metrics(
+        waited: float, fetch: float, decode: float, first: float = 0.0, readers: int = 1, read: int | None = None
+    ) -> Metrics:
         return Metrics(
             epoch=0, batch=9, of_batches=9, batches=9, samples=9, skipped=0, payload_bytes=9, waited_seconds=waited,
-            first_batch_seconds=first, own_seconds=10 - waited, fetch_seconds=fetch, decode_seconds=decode, readers=1,
-            threads=4, requests=None, read_bytes=None, cache_bytes=None, downloads=None,
+            first_batch_seconds=first, own_seconds=10 - waited, fetch_seconds=fetch, decode_seconds=decode,
+            readers=readers, threads=4, requests=read, read_bytes=read, cache_bytes=read, downloads=read,
         )  # fmt: skip
 
     assert "keeps up: the loop takes" in metrics(0.2, 9, 20).advice
     assert "keeps up, but its threads take cores" in metrics(0.2, 9, 39).advice
     assert "decoding is the limit" in metrics(5, 5, 36).advice
     assert "fetching is the limit" in metrics(5, 9, 4).advice
+    assert "fewer workers=" in metrics(5, 18, 4, readers=2, read=20).advice
+    assert "fewer workers=" not in metrics(5, 18, 4, readers=2, read=10).advice
+    assert "fewer workers=" not in metrics(5, 18, 4, readers=2).advice
     assert "first batch" in metrics(5, 1, 4, first=4).advice
     assert "first batch" in metrics(5, 9, 36, first=4).advice  # what was busy then says little about the rest
     assert "while threads were idle" in metrics(5, 1, 4).advice

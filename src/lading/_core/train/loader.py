@@ -205,8 +205,9 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
             their rank.
         workers: processes that make the batches. They pay where functions of the user are heavy Python; media are
             decoded as fast by threads, which is the default, 0. The batches, the state, errors and counts are the same
-            with any number. A script needs no `if __name__ == "__main__"`. cloudpickle sends functions to workers;
-            what a function changes there stays there. A worker that dies is an error. Not on Windows.
+            with any number. With a block shuffle each worker reads the bytes of all blocks: use `cache_dir` for a
+            remote store. A script needs no `if __name__ == "__main__"`. cloudpickle sends functions to workers; what a
+            function changes there stays there. A worker that dies is an error. Not on Windows.
         ahead_bytes: what is read ahead of the loop, at most, by the sizes of files.
         on_error: for a sample that cannot be decoded, or for which a function raises: `error`, or `skip`, which takes
             the next sound one of the order. `loader.skipped` lists them by key and reason.

@@ -26,6 +26,8 @@ _TAKES_CORES: Final = 0.8
 """How busy threads that decode are where they may keep the loop from working."""
 _BUSY: Final = 0.5
 """How busy threads are that the loop is taken to wait for."""
+_READ_AGAIN: Final = 1.2
+"""Bytes from a store by those of the samples, above which workers are taken to read the same blocks."""
 
 
 @dataclass(slots=True)
@@ -172,7 +174,11 @@ class Metrics:
             return "the loop waited while threads were idle: others use the cores, or the batches are very small"
         if self.decoding >= self.fetching:
             return "decoding is the limit: take more cores, smaller images or a cheaper transform"
-        return 'fetching is the limit: take shuffle="block", cache_dir= for a remote store, or larger ahead_bytes='
+        again = self.readers > 1 and (self.read_bytes or 0) > _READ_AGAIN * self.payload_bytes
+        fewer = "fewer workers=, " if again else ""
+        return (
+            f'fetching is the limit: take shuffle="block", {fewer}cache_dir= for a remote store, or larger ahead_bytes='
+        )
 
     @property
     def _place(self) -> str:
