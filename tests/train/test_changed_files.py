@@ -140,7 +140,7 @@ def test_only_large_values_are_left_in_the_files_that_may_change(name: str, tmp_
         for i in range(_SAMPLES):
             writer.write({"large": bytes([i]) * _BYTES, "small": bytes([i]) * 40})
     loader = lading.loader(tmp_path / "in", 4, columns=["large", "small"], decode=False)
-    [[rows]] = loader.reader(0).rows([np.arange(4)])
+    [[rows]], _ = loader.reader(0).rows_and_bytes([np.arange(4)])
     assert [rows.table.column_names[i] for i in rows.mapped] == ["large"]
     assert rows.table["small"].to_pylist() == [bytes([i]) * 40 for i in range(4)]
     [table] = lading.loader(tmp_path / "in", _SAMPLES, columns=["large", "small"], collate="arrow")

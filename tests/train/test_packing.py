@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import lading
 from lading._core.train.packing import Packer
-from lading._core.train.reading import PADDING
+from lading._core.train.rows import PADDING
 from lading.errors import DataError, FunctionError, UsageError
 
 _COUNT, _END = 60, 9999

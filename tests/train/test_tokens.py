@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 
 import lading
 from lading._core.train.packing import Packer
-from lading._core.train.reading import PADDING
+from lading._core.train.rows import PADDING
 from lading.errors import DataError, FunctionError, UsageError
 
 _IMAGE, _END, _LENGTH = 256, 257, 4000

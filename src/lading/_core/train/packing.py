@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from lading._core.arguments import public, whole_number
 from lading._core.train.collate import collated
 from lading._core.train.loader import Loader
-from lading._core.train.reading import PADDING
+from lading._core.train.rows import PADDING
 from lading._core.train.tokens import DocumentTokens, Ids, ImageTokens, TooLong, columns_in
 from lading.errors import DataError, UsageError
 

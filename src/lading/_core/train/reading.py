@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice
 from math import inf
 from typing import Any, Final, Literal, TypeAlias
 
@@ -25,12 +25,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lading._core.arrow.free_memory import keep_freed
-from lading._core.arrow.references import is_ref
-from lading._core.arrow.views import held_buffers, is_bytes, is_text, is_view, row_bytes, total_bytes
 from lading._core.dataset.opened import OpenDataset
 from lading._core.features.items import KEY
 from lading._core.features.row_layout import row_layout
-from lading._core.storage.local import LocalMap, maps_of
+from lading._core.storage.local import LocalMap
 from lading._core.storage.threads import Threads, refuse_left
 from lading._core.storage.traffic import NOTHING, Read, Traffic
 from lading._core.train.collate import Columns, columns_of, put_sample, samples_of
@@ -40,11 +38,12 @@ from lading._core.train.metrics import LoopCounts
 from lading._core.train.missing import Failed, MissingValue
 from lading._core.train.permutation import derived_key
 from lading._core.train.ranks import cores_of_rank
+from lading._core.train.rows import PADDING, DatasetRows, RowReader
 from lading._core.train.share import Share
 from lading._core.train.skipped import SkippedSample
 from lading.errors import CorruptShard, FunctionError, LadingError, StoreError, UsageError
 
-__all__ = ["PADDING", "Chunk", "DatasetRows", "EpochReader", "OnChanged", "OnSampleError", "Reading"]
+__all__ = ["Chunk", "EpochReader", "OnChanged", "OnSampleError", "Reading"]
 
 OnSampleError: TypeAlias = Literal["error", "skip"]
 """For a sample that cannot be decoded, or for which a function raises: raise; or take the next sound one, counted."""
@@ -52,13 +51,8 @@ OnSampleError: TypeAlias = Literal["error", "skip"]
 OnChanged: TypeAlias = Literal["error", "keys"]
 """For a state of other data: refuse; or give the samples that were not given before, which keys may have to tell."""
 
-PADDING: Final = "__padding__"
-"""Column that says which samples of a batch fill it up, and come again in the epoch."""
-
 _CHUNK_BYTES: Final = 64 << 20
 """To find samples takes about 0.6 ms a chunk, however many they are: as long as to copy 9 MB."""
-_SMALL_BYTES: Final = 4 << 10
-"""Of a value on average: to copy one takes less than to check its file, which takes 5 µs."""
 _CHUNK_SAMPLES: Final = 1 << 16
 _SHARE_OF_AHEAD: Final = 4
 """A chunk takes a quarter of what is read ahead, at most, so that one is read while others are used; a round a half."""
@@ -112,32 +106,6 @@ class Reading:
     def decoding(self, maker: ColumnMaker) -> int:
         """Number of threads that decode; the loop's own where that costs nothing."""
         return (self.threads or cores_of_rank()) if maker.is_costly else 1
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetRows:
-    """Rows of those samples of a batch that one dataset has.
-
-    Attributes:
-        dataset: of the samples.
-        table: the rows.
-        places: of the samples in the batch.
-        mapped: numbers of the columns whose values are left in maps of files.
-    """
-
-    dataset: OpenDataset
-    table: pa.Table
-    places: NDArray[np.int64]
-    mapped: Sequence[int] = ()
-
-    def maps(self) -> list[LocalMap]:
-        """The maps of files that values are left in."""
-        return maps_of(buffer for i in self.mapped for buffer in held_buffers(self.table.column(i)))
-
-    def padded(self, padding: NDArray[np.bool_]) -> pa.Table:
-        """The rows with the column that says which are of samples that fill up the batch."""
-        bounds = row_layout(self.dataset.view).bounds(self.table)
-        return self.table.append_column(PADDING, pa.array(np.repeat(padding[self.places], np.diff(bounds))))
 
 
 class Chunk:
@@ -377,64 +345,11 @@ class EpochReader:
         """The error of a batch, with the place of its first sample."""
         return self._placed(error, int(self.share.positions(position, 1)[0][0]))
 
-    def rows(self, steps: list[NDArray[np.int64]]) -> list[list[DatasetRows]]:
-        """The rows of each batch of some positions, by dataset."""
-        return self.rows_and_bytes(steps)[0]
-
     def rows_and_bytes(self, steps: list[NDArray[np.int64]]) -> tuple[list[list[DatasetRows]], list[int]]:
         """The rows of each batch of some positions, by dataset, and the bytes of each batch."""
         numbers = self.order.at(np.concatenate(steps) % self.share.num_samples)
-        bounds, found = np.cumsum([0, *map(len, steps)]), [list[DatasetRows]() for _ in steps]
-        firsts, sizes = [first for first, _ in self.feed.parts], [0] * len(steps)
-        part = np.searchsorted(firsts, numbers, "right") - 1
-        for i in np.unique(part).tolist():
-            first, dataset = self.feed.parts[i]
-            mine = np.flatnonzero(part == i)
-            for table, row in self._taken(dataset, numbers[mine] - first):
-                places, mine = np.split(mine, [len(row) - 1])
-                size = np.cumsum(np.concatenate([[0], *map(row_bytes, table.to_batches())]))
-                mapped = [i for i, column in enumerate(table.columns) if maps_of(held_buffers(column))]
-                for batch, (begin, end) in enumerate(pairwise(np.searchsorted(places, bounds).tolist())):
-                    if begin < end:
-                        rows = table.slice(row[begin], row[end] - row[begin])
-                        sizes[batch] += int(size[row[end]] - size[row[begin]])
-                        found[batch].append(DatasetRows(dataset, rows, places[begin:end] - bounds[batch], mapped))
-        return found, sizes
-
-    def _taken(self, dataset: OpenDataset, numbers: NDArray[np.int64]) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
-        """Rows of samples in tables, with the first row of each sample and the end of the last one.
-
-        One table, unless documents of one id are neighbours: only tables of their own tell these apart.
-        """
-        # Views of the answers of a remote store would keep the gaps between samples in memory.
-        columns, views = self._columns_of(dataset), not self.feed.remote
-        table = dataset.take(numbers, columns, views=views)
-        if views and self.maker.decodes:  # else tables would differ in their types
-            table = _without_small_views(table)
-        if not row_layout(dataset.view).has_items:
-            schema = dataset.first_schema
-            if columns is not None:
-                schema = pa.schema([schema.field(name) for name in columns if name in schema.names])
-            table = _with_all(table, schema, views=views)
-        row = row_layout(dataset.view).bounds(table)
-        if len(row) == len(numbers) + 1:
-            yield table, row
-        else:
-            for half in np.array_split(numbers, 2):
-                yield from self._taken(dataset, half)
-
-    def _columns_of(self, dataset: OpenDataset) -> Sequence[str] | None:
-        """The columns that are read of a dataset: of several, those that it has, or one; of documents whole items."""
-        names = self.reading.columns
-        if names is None:
-            return None
-        layout = row_layout(dataset.view)
-        if layout.has_items:
-            asked = {*names, *(layout.always_kept if "items" in names else layout.required)}
-            return [name for name in dataset.columns if name in asked]
-        if len(self.feed.parts) == 1:
-            return names
-        return [name for name in names if name in dataset.columns] or dataset.columns[:1]
+        reader = RowReader(self.feed.parts, self.reading.columns, self.maker.decodes, views=not self.feed.remote)
+        return reader.batches(numbers, [*map(len, steps)])
 
     def _decoded(
         self,
@@ -531,7 +446,7 @@ class EpochReader:
             raise self._placed(error, position)
         others = self.share.others(position, _MOST_REPLACED)
         for further in others.tolist():
-            [rows] = self.rows([np.array([further])])
+            [rows], _ = self.rows_and_bytes([np.array([further])])
             found, failed = self._decoded(rows, np.array([further]))
             if not failed:
                 put_sample(columns, count, place, found)
@@ -573,46 +488,6 @@ class EpochReader:
     def _part_of(self, number: int) -> tuple[int, OpenDataset]:
         """The dataset of a sample, and the number of its first sample."""
         return next(part for part in reversed(self.feed.parts) if part[0] <= number)
-
-
-def _without_small_views(table: pa.Table) -> pa.Table:
-    """The rows with small values copied out of the maps of files: before a batch is made, its maps must be checked."""
-    for i, field in enumerate(table.schema):
-        column = table.column(i)
-        if is_view(field.type) and sum(map(total_bytes, table.select([i]).to_batches())) < _SMALL_BYTES * len(column):
-            maps = maps_of(held_buffers(column))
-            for mapped in maps:
-                mapped.check()
-            kind = pa.large_string() if is_text(field.type) else pa.large_binary()
-            table = table.set_column(i, field.with_type(kind), column.cast(kind))
-            for mapped in maps:
-                mapped.check()
-    return table
-
-
-def _with_all(table: pa.Table, schema: pa.Schema, *, views: bool) -> pa.Table:
-    """The rows with all columns of a schema, in its order, and with its types where no row has a value.
-
-    A tar has no column, or one without a feature, where all samples lack the field.
-    """
-    given = {
-        field.name: field
-        for field, column in zip(table.schema, table.columns, strict=True)
-        if field.name not in schema.names or column.null_count < len(column)
-    }
-    if [*given][: len(schema)] == schema.names:
-        return table
-    stored = pa.binary_view() if views else pa.large_binary()
-    stored = next((field.type for field in given.values() if is_bytes(field.type)), stored)
-    fields = [given.get(field.name, field) for field in schema]
-    fields += [field for field in table.schema if field.name not in schema.names]
-    for i, field in enumerate(fields):
-        if field.name not in given and (is_ref(field.type) or is_bytes(field.type)):
-            fields[i] = field.with_type(stored)
-    columns = [
-        table.column(field.name) if field.name in given else pa.nulls(len(table), field.type) for field in fields
-    ]
-    return pa.table(columns, pa.schema(fields, table.schema.metadata))
 
 
 def _stacks(name: str) -> list[str]:

@@ -25,7 +25,7 @@ from lading._core.train.columns import ColumnMaker, Recipe
 from lading._core.train.decode import holds_images
 from lading._core.train.images import sizes_of
 from lading._core.train.loader import Loader
-from lading._core.train.reading import PADDING
+from lading._core.train.rows import PADDING
 from lading.errors import DataError, FunctionError, UsageError
 
 __all__ = ["IMAGES", "DocumentTokens", "Ids", "ImageTokens", "TooLong", "columns_in"]
