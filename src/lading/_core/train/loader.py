@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lading._core.arguments import public, whole_number
 from lading._core.dataset.opened import OpenDataset, opened
-from lading._core.dataset.query import Queryable, refuse_opening
+from lading._core.dataset.query import Queryable
 from lading._core.features.items import PAYLOAD
 from lading._core.features.row_layout import row_layout
 from lading._core.features.types import Feature, Image, feature_of
@@ -25,21 +24,23 @@ from lading._core.train.buckets import SizedOrder
 from lading._core.train.changed import feed_of_changed, refuse_keys_of
 from lading._core.train.columns import Collate, ColumnMaker, Recipe
 from lading._core.train.decode import Decode
-from lading._core.train.feed import DatasetFeed, Feed, MixtureFeed, Parts
+from lading._core.train.feed import Feed, Parts
 from lading._core.train.images import Fit, ImageSize
 from lading._core.train.metrics import Gauge, LoopCounts, Metrics, Reports
 from lading._core.train.missing import Missing
 from lading._core.train.mixing import ENDLESS
 from lading._core.train.mixture import Mixture
-from lading._core.train.order import Kind, Shuffle
+from lading._core.train.order import Shuffle
+from lading._core.train.other_names import OF_OTHERS
 from lading._core.train.processes import Processes
 from lading._core.train.ranks import rank_and_world_size
 from lading._core.train.reading import EpochReader, OnChanged, OnSampleError, Reading
 from lading._core.train.share import Last, Share, SizedShare
 from lading._core.train.sizes import Length, SizedFeed, Sizing, TooLarge
 from lading._core.train.skipped import SkippedLedger, SkippedSample, refuse_wrong_max_skipped
-from lading._core.train.state import VERSION, earliest_state, refuse_other_state
-from lading._core.train.weights import GivenWeights, weights_of
+from lading._core.train.sources import decode_of, feed_of, with_columns
+from lading._core.train.state import before_of, earliest_state, refuse_other_state, state_of
+from lading._core.train.weights import GivenWeights
 from lading._core.units import parse_bytes
 from lading.errors import UsageError, missing_extra
 from lading.options import OpeningOptions
@@ -50,51 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "loader"]
 
 
-_OF_OTHERS: Final = {
-    "num_workers": "Threads decode, one a core; workers=N makes batches in N processes.",
-    "drop_last": 'Write last="drop", or last="pad" for whole batches without loss.',
-    "pin_memory": "Pin in batch_transform=, which is given every batch: batch['jpg'].pin_memory().",
-    "collate_fn": "Write collate=FUNCTION: it is given the list of samples.",
-    "persistent_workers": "Workers stay from epoch to epoch: leave it out.",
-    "prefetch_factor": 'Write ahead_bytes="1GB": so much is read ahead of the loop.',
-    "generator": "Write seed=N: it decides the order, and rng of transform=.",
-    "worker_init_fn": "Functions get a seeded rng: transform=lambda sample, rng: ….",
-    "multiprocessing_context": "Write workers=N: the processes need no context.",
-    "sampler": "Write shuffle=True, weights='COLUMN', or choose samples: ds[numbers], ds.sort(…). "
-    "DataLoader(ds, sampler=…) takes one.",
-    "batch_sampler": "For batches by size write batch_tokens= and bucket_by=. DataLoader(ds, batch_sampler=…) takes "
-    "one; its state does not move to other ranks.",
-    "replacement": "Write weights='COLUMN': samples are drawn with replacement, by their weights.",
-    "num_samples": "Write epoch_size=N.",
-    "repeats": "Mix datasets: lading.loader(lading.mix({'a': ds_a, 'b': ds_b}, repeats={'a': 4}), …).",
-    "temperature": "Mix datasets: lading.loader(lading.mix({'a': ds_a, 'b': ds_b}, temperature=2), …).",
-    "group_by_length": 'Write bucket_by="len(txt)" with batch_size= or batch_tokens=.',
-    "length_column_name": 'Write length="COLUMN" with batch_tokens=, or bucket_by="COLUMN" with batch_size=.',
-    "max_tokens": 'Write batch_tokens=N with bucket_by="len(txt)" or length=.',
-    "max_sentences": "Write batch_size=N.",
-    "max_duration": 'Write batch_tokens=SECONDS with bucket_by="flac.duration_s".',
-    "num_buckets": "Write max_padding=0.1: so much of a batch is padding, at most.",
-    "bucket_boundaries": "Write max_padding=0.1: so much of a batch is padding, at most.",
-    "bucket_batch_sizes": "Write batch_tokens=N: each size has as many samples a batch as fit.",
-    "resolutions": "Write image_size=[(height, width), …].",
-    "dataset": "Give it first, as the source.",
-    "shuffle_seed": "Write seed=N.",
-    "predownload": 'Write ahead_bytes="1GB": so much is read ahead of the loop.',
-    "handler": 'Write on_error="skip": loader.skipped lists the samples that were replaced.',
-    "resize": 'Write image_size=(height, width), and fit="crop" or fit="pad" to keep proportions.',
-    "center_crop": 'Write image_size=224, fit="crop".',
-    "random_crop": 'Write decode={"jpg": lading.train.images(224, random_crop=(0.08, 1))}.',
-    "flip": 'Write decode={"jpg": lading.train.images(224, flip=0.5)}.',
-    "epochs": "A loop over the loader is one epoch.",
-    "num_epochs": "A loop over the loader is one epoch.",
-    "epoch": "Call loader.set_epoch(N) before the loop.",
-    "log_every_n_steps": "Write log_every=N.",
-    "device": "Move batches in the loop: batch['jpg'].to(device).",
-}
-"""Arguments of loaders of PyTorch, MosaicML Streaming and webdataset."""
-
-
-@public("lading.loader", _OF_OTHERS)
+@public("lading.loader", OF_OTHERS)
 def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two by keyword
     source: Queryable | Mixture,
     batch_size: int | None = None,
@@ -251,14 +208,14 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     )
     sizing = Sizing(batch_size, batch_tokens, batch_pixels, bucket_by, length, max_padding, too_large, image_size)
     ranks = None if rank is world_size is None else rank_and_world_size(rank, world_size)
-    feed = _feed(
+    feed = feed_of(
         source, opening, shuffle, None if seed is None else whole_number("seed", seed),
         None if epoch_size is None else whole_number("epoch_size", epoch_size, 1), weights,
     )  # fmt: skip
     datasets = source.datasets.values() if isinstance(source, Mixture) else [each for _, each in feed.parts]
-    recipe = Recipe(_decode_of(datasets, decode), image_size, fit, transform, batch_transform, collate, missing)
+    recipe = Recipe(decode_of(datasets, decode), image_size, fit, transform, batch_transform, collate, missing)
     if reading.columns is not None:
-        feed = _with_columns(feed, reading.columns)
+        feed = with_columns(feed, reading.columns)
     if sizing.by_size:
         feed = sizing.applied(feed, reading.columns)
     reports = Reports(None if log_every is None else whole_number("log_every", log_every, 1), on_metrics)
@@ -267,69 +224,6 @@ def loader(  # noqa: PLR0913 - one argument a decision of the user; all but two 
     made = Loader(feed, sizing.batch_size or 1, last, ranks, recipe, reading, reports)
     made.refuse_unused_size()
     return made
-
-
-def _feed(
-    source: Queryable | Mixture, opening: Mapping[str, Any], shuffle: bool | Kind | Shuffle, seed: int | None,
-    epoch_size: int | None, weights: GivenWeights | None,
-) -> Feed:  # fmt: skip
-    """Return what is read; `opening` are arguments of `lading.open`, for a source that is named."""
-    if not isinstance(source, Mixture):
-        dataset = opened(source, **opening)
-        drawn = None if weights is None else weights_of(dataset, weights)
-        return DatasetFeed.of(dataset, shuffle, seed or 0, epoch_size, drawn)
-    refuse_opening(opening)
-    if weights is not None:
-        raise UsageError("weights are of the samples of one dataset", found="weights with a mixture",
-                         advice="Give the datasets weights in lading.mix, or load one dataset.")  # fmt: skip
-    if seed is not None:
-        raise UsageError("a mixture has a seed of its own", found=f"seed={seed}",
-                         advice=f"Give it to lading.mix(…, seed={seed}).")  # fmt: skip
-    return MixtureFeed(source, shuffle, epoch_size)
-
-
-def _decode_of(
-    datasets: Iterable[OpenDataset], decode: Mapping[str, Decode] | Literal[False] | None
-) -> Mapping[str, Decode] | Literal[False] | None:
-    """Return what becomes of columns: media stay bytes where `with_decode(False)` says so of the datasets."""
-    ways = {each.media for each in datasets}
-    if "stored" in ways:
-        raise UsageError("batches have upright images", found="with_decode(upright=False)",
-                         advice='For upright images: ds.with_decode().loader(…). For others give a function of the '
-                         'bytes: decode={"jpg": function}.')  # fmt: skip
-    if None not in ways or decode is False:
-        return decode
-    if len(ways) > 1 or decode is not None:
-        raise UsageError("the media of all datasets are decoded, or those of none", found="with_decode(False)",
-                         advice='Leave with_decode(False) out. decode={"jpg": None} gives the bytes of a column.'
-                         )  # fmt: skip
-    return False
-
-
-def _with_columns(feed: Feed, columns: Sequence[str]) -> Feed:
-    """Return what is read, with these columns: of one dataset also fields inside columns.
-
-    Raises:
-        UsageError: there is no such column.
-    """
-    if isinstance(feed, DatasetFeed) and not row_layout(feed.dataset.view).has_items:
-        feed = replace(feed, dataset=feed.dataset.with_fields(columns))  # the layout stays: so do states
-    datasets = [dataset for _, dataset in feed.parts]
-    known = list(dict.fromkeys(name for dataset in datasets for name in dataset.first_schema.names))
-    if any(row_layout(dataset.view).has_items for dataset in datasets):
-        known.append("items")
-    lacking = [name for name in columns if name not in known]
-    if lacking:
-        known += [name for dataset in datasets for name in dataset.schema_with(lacking).names if name in lacking]
-    for name in lacking:
-        if name not in known:
-            inside = "." in name or "[" in name
-            select = ", ".join(map(repr, columns))
-            near = get_close_matches(name, known, n=1)
-            raise UsageError("no such column", expected=", ".join(known), found=repr(name),
-                             advice=f"Select fields inside columns before: ds.select({select})." if inside
-                             else f"Did you mean {near[0]}?" if near else None)  # fmt: skip
-    return feed
 
 
 class Loader:
@@ -363,7 +257,7 @@ class Loader:
         self._maker = ColumnMaker(recipe, partial(_columns_of, feed.parts))
         if any(row_layout(each.view).has_items for each in self.datasets):
             _refuse_of_samples_alone(self._maker, feed.parts)
-        whole = self.share_of(1 if _before(feed, 0) else 0)
+        whole = self.share_of(1 if before_of(feed, 0) else 0)
         _refuse_no_batch(whole)
         self._left_out = Counter[str]()
         if isinstance(feed, SizedFeed):
@@ -614,7 +508,7 @@ class Loader:
                              advice='Make it with on_changed="keys".')  # fmt: skip
         elif isinstance(state, Mapping) and "shuffle" in state:
             feed = feed.resumed(state["shuffle"])
-        _refuse_other_state(state, feed, self._share)
+        self._refuse_other_state(state, feed)
         self._end_loop()
         if feed is not self._feed:
             self._feed = feed
@@ -686,8 +580,7 @@ class Loader:
 
     def state_at(self, epoch: int, position: int) -> dict[str, Any]:
         """The state of a loader that goes on at a position of an epoch."""
-        before = _before(self._feed, epoch)
-        return {**_state_of(self._feed, epoch, position), **({"before": before} if before else {})}
+        return state_of(self._feed, epoch, position)
 
     def is_changed_since(self, state: Mapping[str, Any]) -> bool:
         """Whether the loader would go on from a state of other data."""
@@ -696,7 +589,10 @@ class Loader:
 
     def refuse_other_state(self, state: Mapping[str, Any]) -> None:
         """Raise UsageError if a state is none, or one of other data or of another order."""
-        _refuse_other_state(state, self._feed, self._share)
+        self._refuse_other_state(state, self._feed)
+
+    def _refuse_other_state(self, state: Mapping[str, Any], feed: Feed) -> None:
+        refuse_other_state(state, feed, lambda epoch, at: _share_in(feed, epoch, self._share).has(at))
 
     def refuse_other_ranks(self) -> None:
         """Raise UsageError if the program has set up `torch.distributed` since: ranks would read the same samples."""
@@ -742,40 +638,12 @@ class Loader:
         return f"Loader({', '.join(facts)})"
 
 
-def _state_of(feed: Feed, epoch: int, position: int) -> dict[str, Any]:
-    seen = feed.seen(epoch, position)
-    place = {"version": VERSION, "epoch": epoch, "position": position}
-    return {**place, **feed.settings, **({} if seen is None else {"seen": seen})}
-
-
-def _before(feed: Feed, epoch: int) -> list[dict[str, Any]]:
-    """The states of an epoch at which the data changed."""
-    rest = feed.rest if isinstance(feed, DatasetFeed) else None
-    return [dict(each) for each in rest.before] if rest is not None and rest.epoch == epoch else []
-
-
 def _share_in(feed: Feed, epoch: int, share: Share) -> Share:
     """What a rank reads of an epoch of a feed."""
     order = feed.order(epoch)
     if isinstance(order, SizedOrder):
         return SizedShare.of(share, order.batches)
     return replace(share, num_samples=order.num_samples)
-
-
-def _refuse_other_state(state: Mapping[str, Any], feed: Feed, share: Share) -> None:
-    """Raise UsageError if a state is none, or one of other data or of another order."""
-    if isinstance(state, Mapping) and state.get("fingerprint") == feed.old_fingerprint:
-        state = {**state, "fingerprint": feed.settings["fingerprint"]}
-    refuse_other_state(state, _state_of(feed, 0, 0), lambda epoch, at: _share_in(feed, epoch, share).has(at))
-    if state.get("before", []) != _before(feed, state["epoch"]):
-        raise UsageError("the data changed in the epoch of the state", expected="a loader that goes on over such data",
-                         found="another one", advice='Make it with on_changed="keys", and load the state into it: '
-                         "loader.load_state_dict(state).")  # fmt: skip
-    seen = feed.seen(state["epoch"], state["position"])
-    if seen is not None and seen != state["seen"]:
-        raise UsageError("the weights before the position of the state differ", expected=str(seen),
-                         found=str(state["seen"]),
-                         advice="Change weights with schedule=, from this position on.")  # fmt: skip
 
 
 def _columns_of(parts: Parts) -> list[str]:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from lading._core.arguments import public, whole_number
 from lading._core.dataset.layout import Layout
-from lading._core.dataset.opened import opened
 from lading._core.dataset.query import Queryable
 from lading._core.json_forms import InJson, ShuffleJson
 from lading._core.result_text import ResultText, shown_fact
@@ -31,7 +30,8 @@ from lading._core.train.order import Shuffle
 from lading._core.train.reading import EpochReader, Reading
 from lading._core.train.share import Last, Share, SizedShare
 from lading._core.train.sizes import Length, Sizing, TooLarge
-from lading._core.train.weights import GivenWeights, weights_of
+from lading._core.train.sources import feed_of_dataset
+from lading._core.train.weights import GivenWeights
 from lading._core.units import count, format_bytes, parse_bytes
 from lading.errors import UsageError
 from lading.options import OpeningOptions
@@ -277,9 +277,7 @@ def plan(  # noqa: PLR0913 - the arguments of the loader that decide about batch
         raise UsageError("a plan is of one dataset", found=repr(source),
                          advice="Plan each dataset by itself. print(loader) shows what an epoch takes of each."
                          )  # fmt: skip
-    dataset = opened(source, **opening)
-    drawn = None if weights is None else weights_of(dataset, weights)
-    feed = DatasetFeed.of(dataset, shuffle, seed, epoch_size, drawn)
+    feed = feed_of_dataset(source, opening, shuffle, seed, epoch_size, weights)
     if not feed.layout.num_samples:
         raise UsageError("the dataset has no samples to plan for")
     order: EpochOrder = feed.order(0)

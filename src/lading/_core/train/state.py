@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from lading._core.train.feed import DatasetFeed, Feed
 from lading.errors import UsageError
 
-__all__ = ["VERSION", "earliest_state", "refuse_other_state"]
+__all__ = ["before_of", "earliest_state", "refuse_other_state", "state_of"]
 
-VERSION: Final = 1
+_VERSION: Final = 1
 
 _NAMES: Final = {
     "fingerprint": "fingerprint of the data and steps",
@@ -30,23 +31,58 @@ _OPTIONAL: Final = {
 """Of some loaders: a state has them if its loader had them. How an error says that they differ."""
 
 
-def refuse_other_state(
-    state: Mapping[str, Any], mine: Mapping[str, Any], is_position: Callable[[int, int], bool]
-) -> None:
+def state_of(feed: Feed, epoch: int, position: int) -> dict[str, Any]:
+    """Return the state of a loader that goes on at a position of an epoch of a feed."""
+    before = before_of(feed, epoch)
+    return {**_order_of(feed, epoch, position), **({"before": before} if before else {})}
+
+
+def before_of(feed: Feed, epoch: int) -> list[dict[str, Any]]:
+    """Return the states of an epoch at which the data changed."""
+    rest = feed.rest if isinstance(feed, DatasetFeed) else None
+    return [dict(each) for each in rest.before] if rest is not None and rest.epoch == epoch else []
+
+
+def _order_of(feed: Feed, epoch: int, position: int) -> dict[str, Any]:
+    """Return what a state says of the order of an epoch, and how far it has come."""
+    seen = feed.seen(epoch, position)
+    place = {"version": _VERSION, "epoch": epoch, "position": position}
+    return {**place, **feed.settings, **({} if seen is None else {"seen": seen})}
+
+
+def refuse_other_state(state: Mapping[str, Any], feed: Feed, is_position: Callable[[int, int], bool]) -> None:
     """Raise UsageError if a state is none, or one of other data or of another order, naming what differs.
 
     Args:
         state: as `Loader.state_dict` made it.
-        mine: the state of the loader that is to go on.
+        feed: of the loader that is to go on.
         is_position: whether a step of an epoch may begin at a position.
     """
+    if isinstance(state, Mapping) and state.get("fingerprint") == feed.old_fingerprint:
+        state = {**state, "fingerprint": feed.settings["fingerprint"]}
+    _refuse_other_order(state, _order_of(feed, 0, 0), is_position)
+    if state.get("before", []) != before_of(feed, state["epoch"]):
+        raise UsageError("the data changed in the epoch of the state", expected="a loader that goes on over such data",
+                         found="another one", advice='Make it with on_changed="keys", and load the state into it: '
+                         "loader.load_state_dict(state).")  # fmt: skip
+    seen = feed.seen(state["epoch"], state["position"])
+    if seen is not None and seen != state["seen"]:
+        raise UsageError("the weights before the position of the state differ", expected=str(seen),
+                         found=str(state["seen"]),
+                         advice="Change weights with schedule=, from this position on.")  # fmt: skip
+
+
+def _refuse_other_order(
+    state: Mapping[str, Any], mine: Mapping[str, Any], is_position: Callable[[int, int], bool]
+) -> None:
+    """Raise UsageError if a state is none, or its order is another than `mine` says."""
     needed = [name for name in mine if name not in {*_OPTIONAL, "batches"}]
     missing = [name for name in needed if name not in state] if isinstance(state, Mapping) else needed
     if missing:
         raise UsageError("this is no state of a loader", expected=f"a dict with {', '.join(needed)}",
                          found=f"{', '.join(missing[:3])} missing")  # fmt: skip
-    if state["version"] != VERSION:
-        raise UsageError("the state was made by another version of lading", expected=str(VERSION),
+    if state["version"] != _VERSION:
+        raise UsageError("the state was made by another version of lading", expected=str(_VERSION),
                          found=repr(state["version"]))  # fmt: skip
     for name, words in _NAMES.items():
         if state[name] != mine[name]:
