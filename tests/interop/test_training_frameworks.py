@@ -145,9 +145,18 @@ def test_the_trainer_of_hugging_face(folder: Path, numbers: list[list[int]], tmp
     trainer = Trainer(model=model, args=args, callbacks=[LoaderState()])
     trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-13"))
     assert model.seen == numbers[13:]
+    # Ten batches an epoch: the updates of two batches each are those of an undisturbed run.
+    args.gradient_accumulation_steps, args.save_steps = 2, 7
+    for resumed, given in ((None, slice(0, 30)), (str(tmp_path / "out" / "checkpoint-7"), slice(14, 30))):
+        loader, model = _loader(folder, epoch_size=50), Model()
+        trainer = Trainer(model=model, args=args, callbacks=[LoaderState()])
+        trainer.train(resume_from_checkpoint=resumed)
+        whole = _loader(folder, epoch_size=50)
+        assert model.seen == [batch["number"].tolist() for _ in range(3) for batch in whole][given]
+        assert trainer.state.global_step == 15
     model = Model()
     ds = lading.open(folder).select("number")
-    args.per_device_train_batch_size = 5
+    args.per_device_train_batch_size, args.gradient_accumulation_steps = 5, 1
     transformers.Trainer(model=model, args=args, train_dataset=ds).train()
     assert sorted(number for batch in model.seen[:_BATCHES] for number in batch) == [*range(COUNT)]
 
