@@ -330,6 +330,30 @@ def test_mixtures(texts: Path) -> None:
     assert [sum(len(batch["txt"]) for batch in loader) for _ in range(2)] == [50, 50]
 
 
+def test_the_weights_of_a_mixture_change_with_an_epoch(texts: Path) -> None:
+    """Batches by size are made of a whole epoch: another schedule within it would give samples twice, or never."""
+
+    def made(schedule: Any = None) -> Loader:
+        mixed = lading.mix(
+            {name: (texts / name, 1) for name in ("webdataset", "parquet")}, stop="never", schedule=schedule
+        )
+        return lading.loader(mixed, 4, bucket_by="len(txt)", epoch_size=60, shuffle=True)
+
+    loader = made()
+    loader.set_epoch(1)
+    loop = iter(loader)
+    next(loop)
+    state = loader.state_dict()
+    assert state["seen"] == {"webdataset": 60, "parquet": 60}
+    for begin in (61, 90, 110):
+        with pytest.raises(UsageError, match=r"weights before the end of the epoch .*from the next epoch on"):
+            made({begin: {"webdataset": 1, "parquet": 9}}).load_state_dict(state)
+    other = made({120: {"webdataset": 1, "parquet": 9}})
+    other.load_state_dict(state)
+    assert [_keys(batch) for batch in other] == [*map(_keys, loop)]
+    assert "(webdataset 6, parquet 54)" in repr(other)
+
+
 def test_documents_by_their_number_of_items(tmp_path: Path) -> None:
     texts = [{"sample_id": f"{i}", "texts": ["text"] * (1 + i % 3), "images": [None] * (1 + i % 3)} for i in range(12)]
     (tmp_path / "d.tar").write_bytes(

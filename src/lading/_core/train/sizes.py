@@ -281,9 +281,7 @@ class SizedFeed:
     @property
     def settings(self) -> dict[str, Any]:
         """What decides about the order, and about the batches."""
-        seen = self._feed.seen(0, self._feed.order(0).num_samples)
-        of_sources = {} if seen is None else {"seen": seen}
-        return {**self._feed.settings, "batches": {**self._told, **of_sources, "sizes": self.buckets.digest}}
+        return {**self._feed.settings, "batches": {**self._told, "sizes": self.buckets.digest}}
 
     @property
     def old_fingerprint(self) -> str:
@@ -305,8 +303,9 @@ class SizedFeed:
                 self._orders.popitem(last=False)
         return found
 
-    def seen(self, epoch: int, position: int) -> None:
-        """None: batches of a mixture hold samples of all sources, and only an epoch has its shares."""
+    def seen(self, epoch: int, position: int) -> dict[str, int] | None:
+        """How often each source was given before an epoch; within it, before its end: it alone has the shares."""
+        return self._feed.seen(epoch, self._feed.order(epoch).num_samples if position else 0)
 
 
 def _named(length: Length) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from lading._core.train.feed import DatasetFeed, Feed
+from lading._core.train.sizes import SizedFeed
 from lading.errors import UsageError
 
 __all__ = ["before_of", "earliest_state", "refuse_other_state", "state_of"]
@@ -67,9 +68,11 @@ def refuse_other_state(state: Mapping[str, Any], feed: Feed, is_position: Callab
                          "loader.load_state_dict(state).")  # fmt: skip
     seen = feed.seen(state["epoch"], state["position"])
     if seen is not None and seen != state["seen"]:
-        raise UsageError("the weights before the position of the state differ", expected=str(seen),
+        by_size = isinstance(feed, SizedFeed)
+        until, since = ("end of the epoch", "the next epoch") if by_size else ("position", "this position")
+        raise UsageError(f"the weights before the {until} of the state differ", expected=str(seen),
                          found=str(state["seen"]),
-                         advice="Change weights with schedule=, from this position on.")  # fmt: skip
+                         advice=f"Change weights with schedule=, from {since} on.")  # fmt: skip
 
 
 def _refuse_other_order(
