@@ -204,6 +204,13 @@ def test_windows_of_one_length_are_one_array_of_a_batch(tmp_path: Path) -> None:
     assert np.array_equal(batch["flac"], [decode["flac"](file) for file in files])
 
 
+def test_a_window_takes_numbers_of_numpy() -> None:
+    """As the fields of a sample are, such as a column of float32 of Parquet."""
+    data = sound_file(_SOUND, 16_000)
+    found = sound(np.int64(16_000), start=np.float32(0.5), stop=np.int32(2))(data)
+    assert np.array_equal(found, sound(16_000, start=0.5, stop=2)(data))
+
+
 @pytest.mark.parametrize(
     "options, match",
     [

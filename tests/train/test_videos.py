@@ -175,9 +175,25 @@ def test_a_video_that_is_shorter_is_an_error_or_repeats_its_last_frame() -> None
         frames(count=1, start=1)(data)
 
 
+def test_a_window_takes_numbers_of_numpy() -> None:
+    data = video_file(30)
+    found = frames(count=np.int32(4), start=np.float32(0.5), stop=np.float32(2))(data)
+    assert np.array_equal(found, frames(count=4, start=0.5, stop=2)(data))
+    assert np.array_equal(frames(fps=np.float32(4))(data), frames(fps=4)(data))
+
+
 @pytest.mark.parametrize(
     "options",
-    [{}, {"count": 0}, {"every": 0}, {"count": 2, "every": 2}, {"count": 8, "fps": 4}, {"fps": 0}, {"fps": "4"}],
+    [
+        {},
+        {"count": 0},
+        {"count": True},
+        {"every": 0},
+        {"count": 2, "every": 2},
+        {"count": 8, "fps": 4},
+        {"fps": 0},
+        {"fps": "4"},
+    ],
 )
 def test_wrong_numbers_of_frames_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"count or every|frames a second"):

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from lading._core.arguments import public, shown_call
+from lading._core.arguments import is_number, public, shown_call
 from lading._core.content.media_files import read_sound
 from lading._core.train.tensors import torch_here
 from lading.errors import DataError, UsageError, missing_extra
@@ -72,13 +72,13 @@ def sound(
         UsageError: an argument is wrong. The function raises DataError for a sound that cannot be decoded or is too
             short, and MissingExtra where soundfile or soxr is not installed (`lading[audio]`).
     """
-    if type(rate) is not int or rate < _LEAST_RATE:
+    if not isinstance(rate, (int, np.integer)) or rate < _LEAST_RATE:
         raise UsageError(f"rate is a number of at least {_LEAST_RATE:,} samples a second", found=repr(rate)[:80],
                          expected="such as sound(16_000)")  # fmt: skip
     start, stop, seconds = window_of(start, stop, seconds, at)
     if pad and stop is None and seconds is None:
         raise UsageError("pad fills up windows", expected="stop= or seconds= too", found="pad=True")
-    return _Sound(rate, mono, start or 0.0, stop, seconds, at or "start", pad)
+    return _Sound(int(rate), mono, start or 0.0, stop, seconds, at or "start", pad)
 
 
 def window_of(
@@ -90,10 +90,9 @@ def window_of(
         UsageError: arguments of a window are wrong, or exclude each other.
     """
     for name, value in (("start", start), ("stop", stop), ("seconds", seconds)):
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf
-        ):
+        if value is not None and not (is_number(value) and 0 <= value < math.inf):
             raise UsageError(f"{name} is a number of seconds of at least 0", found=repr(value)[:80])
+    start, stop, seconds = (value.item() if isinstance(value, np.number) else value for value in (start, stop, seconds))
     if seconds is not None and (stop is not None or not seconds):
         raise UsageError("a window has seconds above 0, or a stop", found=f"stop={stop}, seconds={seconds}")
     if stop is not None and stop <= (start or 0):

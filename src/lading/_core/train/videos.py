@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lading._core.arguments import public, shown_call
+from lading._core.arguments import is_number, public, shown_call
 from lading._core.features.images import BROKEN
 from lading._core.train.images import size_of
 from lading._core.train.sounds import At, share_of, window_of
@@ -71,19 +71,26 @@ def frames(  # noqa: PLR0913 - all but one by keyword
             (`lading[video]`).
     """
     numbers = [each for each in (count, every) if each is not None]
-    if len(numbers) + (fps is not None) != 1 or any(type(each) is not int or each < 1 for each in numbers):
+    if len(numbers) + (fps is not None) != 1 or not all(map(_is_count, numbers)):
         raise UsageError("frames takes count or every, a number of at least 1, or fps",
                          found=f"count={count!r:.80}, every={every!r:.80}, fps={fps!r:.80}")  # fmt: skip
-    if fps is not None and (isinstance(fps, bool) or not isinstance(fps, (int, float)) or not 0 < fps <= _MOST_FPS):
+    if fps is not None and not (is_number(fps) and 0 < fps <= _MOST_FPS):
         raise UsageError("fps is a number of frames a second", expected=f"above 0, at most {_MOST_FPS:,}",
                          found=repr(fps))  # fmt: skip
     start, stop, seconds = window_of(start, stop, seconds, at)
-    if clips is not None and (seconds is None or type(clips) is not int or clips < 1 or at in ("start", "middle")):
+    if clips is not None and (seconds is None or not _is_count(clips) or at in ("start", "middle")):
         raise UsageError("clips is a number of windows of some seconds", found=f"clips={clips!r}, at={at!r}",
                          expected='seconds=, without start=, and no at= but "random"')  # fmt: skip
     if pad and stop is None and seconds is None:
         raise UsageError("pad fills up windows", expected="stop= or seconds= too", found="pad=True")
+    count, every, clips = (None if each is None else int(each) for each in (count, every, clips))
+    fps = None if fps is None else float(fps)
     return _Frames(count, every, fps, start or 0.0, stop, seconds, at or "start", clips, pad, size_of(image_size))
+
+
+def _is_count(value: object) -> bool:
+    """Whether a value is a whole number of at least 1, of Python's or numpy's."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
