@@ -269,6 +269,19 @@ def test_sound_from_samples(tmp_path: Path, ending: str, dtype: str) -> None:
         writer.write({"__key__": "a", "flac": {"array": np.zeros(4), "sampling_rate": 8000}})
 
 
+@pytest.mark.parametrize("ending", ["ogg", "mp3"])
+def test_a_long_sound_from_samples(tmp_path: Path, ending: str) -> None:
+    """A minute at once overflows the stack of libvorbis."""
+    time = np.arange(60 * 44_100) / 44_100
+    noise = np.random.default_rng(0).normal(0, 0.01, len(time))
+    samples = (0.5 * np.sin(2 * np.pi * (300 + 5 * time) * time) + noise).astype(np.float32)
+    with lading.writer(tmp_path / "out", format="webdataset") as writer:
+        writer.write({"__key__": "a", ending: {"array": samples, "sampling_rate": 44_100}})
+    found = lading.open(tmp_path / "out")[0][ending].array
+    assert found.shape == samples.shape
+    assert np.corrcoef(found, samples)[0, 1] > 0.999
+
+
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 @pytest.mark.parametrize("orientation", range(2, 9))
 def test_pictures_are_turned_when_their_pixels_are_read(kind: str, orientation: int) -> None:

@@ -43,6 +43,8 @@ _SUBTYPES: Mapping[tuple[str, str], str] = {
     ("FLAC", "int16"): "PCM_16",
 }  # fmt: skip
 """Types of samples that a file holds exactly."""
+_FRAMES_AT_ONCE: Final = 1 << 16
+"""Of a million, libvorbis overflows the stack of the process."""
 _RATE: Final = 'Give {"array": samples, "sampling_rate": 16000}, or the bytes of a file.'
 
 
@@ -157,9 +159,13 @@ def sound_bytes(value: Any, name: str = "") -> bytes:
     except (ImportError, OSError) as error:
         advice = "Run: pip install 'lading[audio]'."
         raise missing_extra(error, "sound is encoded with soundfile", "soundfile", advice) from error
-    out = io.BytesIO()
+    out, frames = io.BytesIO(), samples.T
     try:
-        soundfile.write(out, samples.T, rate, format=kind, subtype=subtype)
+        with soundfile.SoundFile(
+            out, "w", rate, 1 if frames.ndim == 1 else frames.shape[1], subtype, format=kind
+        ) as file:
+            for begin in range(0, len(frames), _FRAMES_AT_ONCE):
+                file.write(frames[begin : begin + _FRAMES_AT_ONCE])
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
         raise Unrepresentable("the sound cannot be encoded", found=str(error)[:200]) from error
     return out.getvalue()
