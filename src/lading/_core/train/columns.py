@@ -8,32 +8,24 @@ nothing stands for it, and `missing` decides (`_core.train.missing`).
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lading._core.arrow import json_text
-from lading._core.arrow.older import numpy_type
-from lading._core.arrow.types import uncut_getter, uncut_values
-from lading._core.arrow.views import LIST_TYPES, is_bytes, is_text, present, total_bytes, without_runs
+from lading._core.arrow.views import total_bytes
 from lading._core.features.items import KEY
-from lading._core.features.mds_values import parse_array
 from lading._core.features.types import (
     FEATURE_KEY,
     Feature,
     Image,
-    decode,
     feature_of,
 )
 from lading._core.storage.threads import Running
-from lading._core.train.collate import PYTHON_TYPES, Columns, collated, columns_of, samples_of, uncollated
+from lading._core.train.collate import Columns, collated, columns_of, samples_of, uncollated
 from lading._core.train.decode import Decode, decoder_of, holds_images, holds_media, of_function, takes_rng
 from lading._core.train.images import Fit, ImageSize, Pictures, Size, Way, is_several, refuse_wrong_fit, sizes_of
 from lading._core.train.missing import (
@@ -47,45 +39,34 @@ from lading._core.train.missing import (
     is_list,
     refuse_wrong_missing,
 )
-from lading.errors import DataError, FunctionError, LadingError, UsageError
+from lading._core.train.values import (
+    Making,
+    Reader,
+    Spread,
+    array_reader,
+    as_stored,
+    each_value,
+    holds_arrays,
+    holds_lists_of_numbers,
+    holds_numbers,
+    list_values,
+    one_by_one,
+    pixels,
+    plain,
+    scalars,
+)
+from lading.errors import FunctionError, LadingError, UsageError
 
-__all__ = ["Collate", "ColumnMaker", "Recipe", "Spread", "one_by_one"]
+__all__ = ["Collate", "ColumnMaker", "Recipe"]
 
 Collate: TypeAlias = Literal["numpy", "torch", "list", "arrow"] | Callable[[list[dict[str, Any]]], Any]
 """What a batch is: a dict of columns of arrays, or of tensors; a list of samples; an Arrow table; or what a function
 makes of the list of samples."""
 
-Spread: TypeAlias = Callable[[Callable[[int], None], int], None]
-"""Calls a function with every number below a count, perhaps in several threads, and returns when all calls have."""
-
-_Reader: TypeAlias = Callable[..., Any]
-"""Makes values of a column, which it is given with a dict for errors of samples: a list with an entry a sample, or an
-array. A reader of media, or one that calls a function, is given a `_Making` too."""
-
-_ArrayReader: TypeAlias = Callable[..., Lacking]
-"""The same, of a column that is an array in all batches: the array, and where it lacks values."""
-
 _ITEM = "binary_content"
 _ELSEWHERE: Final = "If only other shards have it, name the columns that you use in ds.select(…)."
 _AT_ONCE_BYTES: Final = 1 << 20
 """Of files that are decoded before `transform` is given the samples: pixels take ten times as much, or more."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Making:
-    """How the media of some samples are decoded.
-
-    Attributes:
-        spread: shares the work out to threads.
-        size: of images, unless their column has one; None for that of each image.
-        rng_of: makes the generator of the sample at a place.
-        check: raises CorruptShard if the values are no longer there; called before each is copied.
-    """
-
-    spread: Spread
-    size: Size | None
-    rng_of: Callable[[int], np.random.Generator]
-    check: Callable[[], None]
 
 
 RngOf: TypeAlias = Callable[[int, str], np.random.Generator]
@@ -98,12 +79,6 @@ def _any_rng(place: int, _: str) -> np.random.Generator:
 
 def _no_check() -> None:
     """Values are in memory of their own."""
-
-
-def one_by_one(call: Callable[[int], None], count: int) -> None:
-    """Call a function with every number below a count (`Spread`)."""
-    for i in range(count):
-        call(i)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +123,7 @@ class ColumnMaker:
         refuse_wrong_fit(recipe.fit, self._sizes)
         self._fit: Fit = recipe.fit or ("crop" if is_several(recipe.image_size) else "stretch")
         self._makes_arrays = recipe.collate in ("numpy", "torch")
-        self._readers: dict[Any, tuple[_Reader, bool]] = {}
+        self._readers: dict[Any, tuple[Reader, bool]] = {}
         self._stored = {name for name, way in (recipe.decode or {}).items() if way is None}
         self._lists = {*self._stored}  # of values that batches have as they are
         self._uneven = set[str]()  # lists of arrays, or of numbers
@@ -205,7 +180,7 @@ class ColumnMaker:
         if self._known is not None and (recipe.decode or isinstance(recipe.missing, Mapping)):
             self._refuse_unknown(self._known())
             self._known = None
-        making = _Making(spread, self._size_of(size), lambda i: rng_of(i, "decode"), check)
+        making = Making(spread, self._size_of(size), lambda i: rng_of(i, "decode"), check)
         samples = rows if as_samples is None else as_samples(rows)
         if self._recipe.transform is None:
             columns = self._columns(samples, failed, making)
@@ -217,7 +192,7 @@ class ColumnMaker:
         def make(group: int) -> None:
             errors: Failed = {}
             places = range(count)[group * at_once : (group + 1) * at_once]
-            some = _Making(one_by_one, making.size, lambda i: rng_of(places[i], "decode"), check)
+            some = Making(one_by_one, making.size, lambda i: rng_of(places[i], "decode"), check)
             columns = self._columns(samples[places.start : places.stop], errors, some)
             made[places.start : places.stop] = self._transformed(columns, places, errors, rng_of)
             failed.update({places[i]: error for i, error in errors.items()})
@@ -296,7 +271,7 @@ class ColumnMaker:
         for i in sorted(errors.keys() - failed.keys()):
             failed[i] = errors[i].at(sample=_key_of(columns if samples is None else samples, i))
 
-    def _at_once(self, rows: pa.Table, count: int, making: _Making, *, documents: bool) -> int:
+    def _at_once(self, rows: pa.Table, count: int, making: Making, *, documents: bool) -> int:
         """How many samples are decoded before `transform` is given them: all where no media are decoded."""
         media = [_ITEM] if documents else [field.name for field in rows.schema if self._reader_of(field, making)[1]]
         stored = sum(map(total_bytes, rows.select(media).to_batches())) if media else 0
@@ -349,7 +324,7 @@ class ColumnMaker:
 
     # Columns of samples
 
-    def _columns(self, rows: pa.Table | list[dict[str, Any]], failed: Failed, making: _Making) -> Columns:
+    def _columns(self, rows: pa.Table | list[dict[str, Any]], failed: Failed, making: Making) -> Columns:
         """Decoded columns of rows, or of documents."""
         if isinstance(rows, list):
             columns = self._documents(rows, failed, making)
@@ -361,11 +336,11 @@ class ColumnMaker:
             error.at(sample=None if (keys := columns.get(KEY)) is None or keys[i] is None else str(keys[i]))
         return columns
 
-    def _values(self, field: pa.Field, column: pa.ChunkedArray, failed: Failed, making: _Making) -> Any:
+    def _values(self, field: pa.Field, column: pa.ChunkedArray, failed: Failed, making: Making) -> Any:
         chunk = column.chunk(0) if column.num_chunks == 1 else None
         errors: Failed = {}
         read, is_media = self._reader_of(field, making)
-        values = _plain(column.combine_chunks() if chunk is None else chunk)
+        values = plain(column.combine_chunks() if chunk is None else chunk)
         found = read(values, errors, making) if is_media else read(values, errors)
         choice = choice_of(self._recipe.missing, field.name, holds=not isinstance(found, Lacking) or found.holds)
         if isinstance(found, Lacking):
@@ -378,7 +353,7 @@ class ColumnMaker:
             failed.setdefault(i, error.at(column=field.name))
         return found
 
-    def _reader_of(self, field: pa.Field, making: _Making) -> tuple[_Reader, bool]:
+    def _reader_of(self, field: pa.Field, making: Making) -> tuple[Reader, bool]:
         """How a column is read, and whether media are decoded, or a function is called, for each value."""
         key = (field.name, field.type, (field.metadata or {}).get(FEATURE_KEY), making.size)
         found = self._readers.get(key)
@@ -393,9 +368,9 @@ class ColumnMaker:
             return self._default, way.within(size, self._fit)
         return way, Pictures(size, self._fit)
 
-    def _reader(self, field: pa.Field, size: Size | None) -> _Reader:
+    def _reader(self, field: pa.Field, size: Size | None) -> Reader:
         """How a column is read, in a batch with images of a size."""
-        name, feature, kind = field.name, feature_of(field), _plain(pa.nulls(0, field.type)).type
+        name, feature, kind = field.name, feature_of(field), plain(pa.nulls(0, field.type)).type
         given = self._way(name, feature)
         way, pictures = self._pictures(given, size)
         if feature.medium == "video" and name in (self._recipe.decode or {}) and way in get_args(Way):
@@ -408,23 +383,23 @@ class ColumnMaker:
         is_image = feature.medium == "image" or feature.mds_encoding == "pil"
         is_image |= feature.is_bytes and not holds_media(name, feature)
         if arrays and pictures.is_even and way in ("numpy", "torch") and is_image:
-            return partial(_pixels, feature=feature, pictures=pictures, channels_first=way == "torch")
-        if arrays and way is None and (read := _array_reader(feature, kind)) is not None:
+            return partial(pixels, feature=feature, pictures=pictures, channels_first=way == "torch")
+        if arrays and way is None and (read := array_reader(feature, kind)) is not None:
             return read
-        is_numbers = name not in self._stored and _is_list_of_numbers(feature, kind)
-        if arrays and (is_numbers or _is_array(feature) or way in get_args(Way)):
+        is_numbers = name not in self._stored and holds_lists_of_numbers(feature, kind)
+        if arrays and (is_numbers or holds_arrays(feature) or way in get_args(Way)):
             self._uneven.add(name)
         elif arrays and way is None and feature.mds_encoding is None:  # such values are numbers, or others
             self._lists.add(name)
         if way is not None:
-            return partial(_each, function=decoder_of(name, feature, way, pictures), draws=takes_rng(given))
+            return partial(each_value, function=decoder_of(name, feature, way, pictures), draws=takes_rng(given))
         if is_numbers:
-            return _list_values
-        return _scalars if _is_number(kind) and name not in self._stored else _as_stored(feature, kind)
+            return list_values
+        return scalars if holds_numbers(kind) and name not in self._stored else as_stored(feature, kind)
 
     # Documents
 
-    def _documents(self, samples: list[dict[str, Any]], failed: Failed, making: _Making) -> Columns:
+    def _documents(self, samples: list[dict[str, Any]], failed: Failed, making: Making) -> Columns:
         given = self._way(_ITEM, Image())
         way, pictures = self._pictures(given, making.size)
         if way is not None:
@@ -486,274 +461,6 @@ def _called_for_batch(verb: str, function: Callable[[Any], Any], batch: Any) -> 
             f"the function of {verb} raised an error for the batch that begins with this sample",
             found=f"{type(error).__name__}: {error}", advice="Correct the function.",
         ) from error  # fmt: skip
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """Return a column without extension type, dictionary and runs."""
-    while True:
-        if isinstance(column.type, pa.BaseExtensionType):
-            column = column.storage
-        elif pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        elif pa.types.is_run_end_encoded(column.type):
-            column = without_runs(column)
-        else:
-            return column
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
-
-
-def _is_list_of_numbers(feature: Feature, kind: pa.DataType) -> bool:
-    if not isinstance(kind, LIST_TYPES) or not _is_number(kind.value_type):
-        return False
-    return feature.is_value or (feature.item is not None and feature.item.is_scalar)
-
-
-def _array_reader(feature: Feature, kind: pa.DataType) -> _ArrayReader | None:
-    """How a column is read whose values are an array in every batch; None for another column."""
-    if feature.is_scalar:
-        if _is_number(kind):
-            return _numbers
-        dtype = feature.to_arrow_type() if feature.is_value and is_bytes(kind) else pa.int64()
-        if is_bytes(kind) and (pa.types.is_integer(dtype) or pa.types.is_floating(dtype)):
-            return partial(_parsed_numbers, feature=feature, dtype=numpy_type(dtype))
-    shape = _array_of(feature)
-    if shape is not None:
-        return partial(_stacked, feature=feature, dtype=shape[0], shape=shape[1])
-    return _rows_of_numbers if isinstance(kind, pa.FixedSizeListType) and _is_list_of_numbers(feature, kind) else None
-
-
-def _is_array(feature: Feature) -> bool:
-    """Whether the values of a column are arrays, of whatever shape."""
-    return feature.array is not None or parse_array(feature.mds_encoding or "") is not None
-
-
-def _array_of(feature: Feature) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
-    """Return type and shape of a column of arrays, if its feature says both."""
-    dtype, shape = feature.array or parse_array(feature.mds_encoding or "") or (None, None)
-    return (
-        None
-        if dtype is None or shape is None or None in shape
-        else (np.dtype(dtype), tuple(n for n in shape if n is not None))
-    )
-
-
-# Readers of columns
-
-
-def _numbers(column: pa.Array, _: Failed) -> Lacking:
-    """Numbers and bools as an array; a null is NaN among floats."""
-    floats = pa.types.is_floating(column.type)
-    if not column.null_count:
-        return Lacking(np.array(column.to_numpy(zero_copy_only=False)), holds=floats)
-    whole = column if floats else column.fill_null(False if pa.types.is_boolean(column.type) else 0)
-    return Lacking(np.array(whole.to_numpy(zero_copy_only=False)), ~present(column), floats)
-
-
-def _scalars(column: pa.Array, _: Failed) -> Any:
-    """Numbers and bools for samples: an array; with nulls a list of numbers as `samples_of` gives them."""
-    if not column.null_count:
-        return np.array(column.to_numpy(zero_copy_only=False))
-    dtype = numpy_type(column.type)
-    values: list[Any] = column.to_pylist()
-    return values if dtype.name in PYTHON_TYPES else [None if each is None else dtype.type(each) for each in values]
-
-
-def _parsed_numbers(column: pa.Array, failed: Failed, *, feature: Feature, dtype: np.dtype[Any]) -> Lacking:
-    """Numbers in decimal text, as `_numbers`."""
-    values, floats = column.to_pylist(), dtype.kind == "f"
-    with suppress(ValueError, TypeError, OverflowError):  # a null, or a text that is no number
-        return Lacking(np.array([*map(float if floats else int, values)], dtype), holds=floats)
-    found = np.full(len(values), np.nan if floats else 0, dtype)
-    for i, value in enumerate(_each(column, failed, function=partial(decode, feature))):
-        try:
-            if value is not None:
-                found[i] = value
-        except OverflowError:
-            failed[i] = DataError(f"a number that {dtype.name} cannot hold", found=repr(values[i][:40]))
-    return Lacking(found, ~present(column), floats)
-
-
-def _stacked(
-    column: pa.Array, failed: Failed, *, feature: Feature, dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> Lacking:
-    """Arrays of one type and shape, as one array with a row a sample."""
-    if not column.null_count and is_bytes(column.type):
-        values = column.to_pylist()
-        if {*map(len, values)} == {dtype.itemsize * math.prod(shape)}:
-            found = np.frombuffer(bytearray().join(values), dtype.newbyteorder("<")).reshape(len(values), *shape)
-            return Lacking(found.astype(dtype, copy=False))
-    made = np.zeros((len(column), *shape), dtype)
-    for i, value in enumerate(_each(column, failed, function=partial(decode, feature))):
-        if value is not None and (value.shape, value.dtype) == (shape, dtype):
-            made[i] = value
-        elif value is not None:
-            failed[i] = DataError("another array than the column's feature says", expected=f"{dtype} of {shape}",
-                                  found=f"{value.dtype} of {value.shape}")  # fmt: skip
-    return Lacking(made, ~present(column))
-
-
-def _rows_of_numbers(column: pa.Array, _: Failed) -> Lacking:
-    """Lists of one size as one array with a row a sample; a null inside is NaN among floats."""
-    size, there = column.type.list_size, present(column)
-    if not there.all():
-        column = column.take(pa.array(np.flatnonzero(there)))
-    flat, floats = column.flatten(), pa.types.is_floating(column.type.value_type)
-    inside = None if floats or not flat.null_count else ~present(flat).reshape(-1, size)
-    rows = _numbers(flat, {}).values.reshape(-1, size)
-    if there.all():
-        return Lacking(rows, inside)
-    made = np.zeros((len(there), size), rows.dtype)
-    made[there] = rows
-    missing = np.repeat(~there[:, None], size, axis=1)
-    if inside is not None:
-        missing[there] = inside
-    return Lacking(made, missing)
-
-
-def _list_values(column: pa.Array, _: Failed) -> Any:
-    """Lists of numbers as arrays."""
-    if not column.null_count:
-        flat = column.flatten()
-        if not flat.null_count:
-            numbers = np.array(flat.to_numpy(zero_copy_only=False))
-            return np.split(numbers, np.cumsum(pc.list_value_length(column).to_numpy()[:-1])) if len(column) else []
-    return [_list_value(value) for value in column]
-
-
-def _list_value(value: pa.Scalar) -> Any:
-    if not value.is_valid:
-        return None
-    numbers = value.values
-    if numbers.null_count and not pa.types.is_floating(numbers.type):
-        return numbers.to_pylist()
-    return np.array(numbers.to_numpy(zero_copy_only=False))
-
-
-def _pixels(
-    column: pa.Array, failed: Failed, making: _Making, *, feature: Feature, pictures: Pictures, channels_first: bool
-) -> Lacking:
-    """Images of one size as one array, channels last or first: (samples, height, width, 3)."""
-    size = pictures.size or ()
-    made = np.zeros((len(column), 3, *size) if channels_first else (len(column), *size, 3), np.uint8)
-    function, draws = decoder_of("", feature, "pil", pictures), pictures.draws
-    get = _value_of(column)
-
-    def decode_image(i: int) -> None:
-        making.check()
-        try:
-            rng = [making.rng_of(i)] if draws else []
-            value = get(i)
-            image = None if value is None else function(value, *rng)
-        except LadingError as error:
-            failed[i] = error
-            return
-        if image is not None:
-            pixels = np.asarray(image)
-            made[i] = pixels.transpose(2, 0, 1) if channels_first else pixels
-
-    making.spread(decode_image, len(column))
-    return Lacking(made, ~present(column) if column.null_count else None)
-
-
-def _as_stored(feature: Feature, kind: pa.DataType) -> _Reader:
-    """How a column is read whose values are those of `ds.with_decode(False)[i]`."""
-    stored = is_bytes(kind) or is_text(kind)
-    if feature.is_text and is_bytes(kind):
-        return partial(_batchwise, function=_texts, feature=feature)
-    if feature.is_json and stored:
-        return partial(_batchwise, function=_parsed, feature=feature)
-    if feature.is_bytes or feature.is_text or (feature.is_media and is_bytes(kind)):
-        return lambda column, _: column.to_pylist()
-    if feature.is_scalar and not stored:
-        return partial(_each, function=None)
-    return partial(_each, function=partial(decode, feature))
-
-
-def _texts(values: list[bytes]) -> list[str]:
-    return [*map(bytes.decode, values)]
-
-
-def _parsed(values: list[Any]) -> list[Any] | None:
-    return json_text.loads_plain([*map(str.encode, values)] if isinstance(values[0], str) else values)
-
-
-def _batchwise(
-    column: pa.Array, failed: Failed, *, function: Callable[[list[Any]], list[Any] | None], feature: Feature
-) -> list[Any]:
-    """Values by a function of the whole batch; one by one where there are nulls, or it refuses a value."""
-    if len(column) and not column.null_count:
-        try:
-            found = function(column.to_pylist())
-        except ValueError:  # of Unicode
-            found = None
-        if found is not None:
-            return found
-    return _each(column, failed, function=partial(decode, feature))
-
-
-def _each(
-    column: pa.Array,
-    failed: Failed,
-    making: _Making | None = None,
-    *,
-    function: Callable[..., Any] | None,
-    draws: bool = False,
-) -> list[Any]:
-    """Values, by a function of each that is not null; None where it raises an error of lading's."""
-    if making is None or function is None:
-        values = _python(column, failed)
-        if function is not None:
-            for i, value in enumerate(values):
-                try:
-                    values[i] = None if value is None else function(value)
-                except LadingError as error:
-                    failed[i], values[i] = error, None
-        return values
-    made: list[Any] = [None] * len(column)
-    get = _value_of(column)
-
-    def make(i: int) -> None:
-        making.check()
-        try:
-            rng = [making.rng_of(i)] if draws else []
-            value = get(i)
-            made[i] = None if value is None else function(value, *rng)
-        except LadingError as error:
-            failed[i] = error
-
-    making.spread(make, len(made))
-    return made
-
-
-def _python(column: pa.Array, failed: Failed) -> list[Any]:
-    try:
-        return uncut_values(column)
-    except (ValueError, OverflowError, pa.ArrowException):
-        pass
-    get, values = _value_of(column), list[Any]()
-    for i in range(len(column)):
-        try:
-            values.append(get(i))
-        except DataError as error:
-            failed[i] = error
-            values.append(None)
-    return values
-
-
-def _value_of(column: pa.Array) -> Callable[[int], Any]:
-    """A function from a row to its value as a Python value, which raises DataError if Python cannot hold the value."""
-    get = uncut_getter(column)
-
-    def value(i: int) -> Any:
-        try:
-            return get(i)
-        except (ValueError, OverflowError, pa.ArrowException) as error:
-            raise DataError("Python cannot hold this value", found=str(error)[:200]) from error
-
-    return value
 
 
 def _key_of(samples: pa.Table | Columns | Sequence[Mapping[str, Any]], i: int) -> str | None:

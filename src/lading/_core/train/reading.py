@@ -32,7 +32,7 @@ from lading._core.storage.local import LocalMap
 from lading._core.storage.threads import Threads, refuse_left
 from lading._core.storage.traffic import NOTHING, Read, Traffic
 from lading._core.train.collate import Columns, columns_of, put_sample, samples_of
-from lading._core.train.columns import ColumnMaker, Spread, one_by_one
+from lading._core.train.columns import ColumnMaker
 from lading._core.train.feed import EpochOrder, Feed
 from lading._core.train.metrics import LoopCounts
 from lading._core.train.missing import Failed, MissingValue
@@ -41,6 +41,7 @@ from lading._core.train.ranks import cores_of_rank
 from lading._core.train.rows import PADDING, DatasetRows, RowReader
 from lading._core.train.share import Share
 from lading._core.train.skipped import SkippedSample
+from lading._core.train.values import Spread, one_by_one
 from lading.errors import CorruptShard, FunctionError, LadingError, StoreError, UsageError
 
 __all__ = ["Chunk", "EpochReader", "OnChanged", "OnSampleError", "Reading"]
