@@ -330,6 +330,8 @@ class Loader:
     def batches_done(self) -> int:
         """Batches of the epoch before the next one, where a progress bar goes on.
 
+        After `break` these are the batches of the loop that was left: the next loop gives the next epoch, from 0.
+
         Example: `for batch in tqdm(loader, initial=loader.batches_done): ...`
         """
         share = self.share_of(self.epoch)
