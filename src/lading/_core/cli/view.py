@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from lading._core.cli.options import CHOOSING, READING, Debug, Sources, Steps, Values, takes
 from lading._core.cli.output import Output
+from lading._core.cli.signals import Terminated
 from lading._core.cli.source import open_chosen
 
 __all__ = ["view"]
@@ -59,4 +61,9 @@ def view(  # noqa: PLR0913 - one argument a decision of the user
             out.print([f"{naming.title}: {server.url}", "Ctrl-C stops."])
             if not no_browser:
                 server.open_browser()
-            server.run()
+            try:
+                server.run()
+            except Terminated as ended:
+                if ended.number != signal.SIGINT:
+                    raise
+                out.print(["stopped"])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
 import orjson
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -56,18 +58,25 @@ def app_of(view: View, token: str, *, any_host: bool = False) -> ASGIApp:
         Route("/", _answering(view, _page)),
         Route("/page/{name}", _answering(view, _page)),
         Route("/api/{name}", _answering(view, question)),
-        Route("/picture/{what}", _answering(view, _picture)),
-        Route("/raw", _answering(view, _bytes)),
+        Route("/picture/{what}", _answering(view, _picture, 8)),
+        Route("/raw", _answering(view, _bytes, 16)),
     ]
     return Guard(Starlette(routes=routes), token, any_host=any_host)
 
 
-def _answering(view: View, work: Callable[[View, Request], Response]) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint whose answer is made in a thread, and whose errors are answers too."""
+def _answering(
+    view: View, work: Callable[[View, Request], Response], most_threads: int = 40
+) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint whose answer is made in a thread of its own kind, and whose errors are answers too.
+
+    Pictures that take long to decode do not keep rows waiting.
+    """
+    threads: list[CapacityLimiter] = []  # made where there is an event loop
 
     async def answer(request: Request) -> Response:
+        threads[:] = threads or [CapacityLimiter(most_threads)]
         try:
-            return await run_in_threadpool(work, view, request)
+            return await run_sync(partial(work, view, request), limiter=threads[0])
         except LadingError as error:
             return _as_json({"error": str(error)}, 400 if isinstance(error, UsageError) else 500)
         except Exception as error:  # noqa: BLE001 - the page says it, and the server goes on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Timer
 from typing import IO, Any
@@ -12,7 +13,7 @@ from lading._core.processes.program import Program, how_it_ended
 
 __all__ = ["Drawer", "Drawn"]
 
-_SECONDS = 20.0
+_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +30,46 @@ class Drawn:
 
 
 class Drawer:
-    """A process that decodes."""
+    """A process that decodes. It begins at once, and may be asked while it begins.
 
-    def __init__(self) -> None:
-        self._program = Program("lading._core.view.drawing", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.end = self._program.end
+    Args:
+        starter: starts it, in a thread that lives as long as there are drawers: the system ends a process when the
+            thread that started it ends, so that none is left when this process is killed.
+    """
+
+    def __init__(self, starter: ThreadPoolExecutor) -> None:
+        self._started = starter.submit(
+            Program, "lading._core.view.drawing", stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            environment={"OPENBLAS_NUM_THREADS": "1"},
+        )  # fmt: skip
 
     @property
     def is_alive(self) -> bool:
         """Whether it answers."""
-        return self._program.is_alive()
+        return self._started.result().is_alive()
+
+    def end(self) -> int:
+        """End the process; return its exit status."""
+        return self._started.result().end()
 
     def ask(self, what: str, size: int, data: bytes | memoryview) -> Drawn:
         """Return the answer to a request; of a process that died or was ended, that this is so."""
-        late = Timer(_SECONDS, self._program.kill)
+        program = self._started.result()
+        late = Timer(_SECONDS, program.kill)
         late.start()
         try:
-            return self._answer(what, size, data)
+            return self._answer(program, what, size, data)
         except (OSError, ValueError):
-            was_late, ended = late.finished.is_set(), how_it_ended(self._program.end())
+            was_late, ended = late.finished.is_set(), how_it_ended(program.end())
             why = f"not decoded within {_SECONDS:.0f} s" if was_late else f"the decoding process ended: {ended}"
             return Drawn({"error": why})
         finally:
+            if late.finished.is_set():  # perhaps behind the answer
+                program.end()
             late.cancel()
 
-    def _answer(self, what: str, size: int, data: bytes | memoryview) -> Drawn:
-        pipe, answers = self._program.process.stdin, self._program.process.stdout
+    def _answer(self, program: Program, what: str, size: int, data: bytes | memoryview) -> Drawn:
+        pipe, answers = program.process.stdin, program.process.stdout
         assert pipe is not None
         assert answers is not None
         head = json.dumps({"what": what, "size": size, "bytes": len(data)}).encode() + b"\n"

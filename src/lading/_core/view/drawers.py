@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from queue import LifoQueue
 from threading import Lock
 
@@ -25,9 +26,22 @@ class Drawers:
         self._free: LifoQueue[Drawer | None] = LifoQueue()
         for _ in range(count):
             self._free.put(None)
-        self._count, self._lock = count, Lock()
+        self._lock = Lock()
+        self._alive: set[Drawer] = set()
+        self._starter = ThreadPoolExecutor(1, "lading-view-starter")
         self._made: OrderedDict[Hashable, Drawn] = OrderedDict()
         self._held_bytes = 0
+
+    def start(self) -> None:
+        """Start a process before there is work: the first picture need not wait for it."""
+        if (drawer := self._free.get()) is None:
+            drawer = self._new()
+        self._free.put(drawer)
+
+    def _new(self) -> Drawer:
+        drawer = Drawer(self._starter)
+        self._alive.add(drawer)
+        return drawer
 
     def draw(self, what: str, size: int, key: Hashable, read: Callable[[], bytes | memoryview]) -> Drawn:
         """Return what a process makes of bytes; the same as before for a key that was asked for.
@@ -46,10 +60,13 @@ class Drawers:
         data = read()
         drawer = self._free.get()
         try:
-            drawer = drawer or Drawer()
+            drawer = drawer or self._new()
             made = drawer.ask(what, size, data)
         finally:
-            self._free.put(drawer if drawer is not None and drawer.is_alive else None)
+            if drawer is not None and not drawer.is_alive:
+                self._alive.discard(drawer)
+                drawer = None
+            self._free.put(drawer)
         with self._lock:
             self._made[key] = made
             self._held_bytes += len(made.picture)
@@ -59,8 +76,7 @@ class Drawers:
         return made
 
     def close(self) -> None:
-        """End the processes."""
-        for _ in range(self._count):
-            drawer = self._free.get()
-            if drawer is not None:
-                drawer.end()
+        """End the processes, also those that decode."""
+        self._starter.shutdown()
+        for drawer in [*self._alive]:
+            drawer.end()

@@ -66,6 +66,7 @@ class Server:
             package = "starlette" if error.name == "starlette" else "uvicorn"
             advice = "Run: pip install 'lading[view]'."
             raise missing_extra(error, f"the page is served by {package}", package, advice) from error
+        view.drawers.start()
         self._view, token = view, address.token or secrets.token_urlsafe(16)
         self._socket = _listen(address)
         port = self._socket.getsockname()[1]
