@@ -3,6 +3,7 @@
 import { ask } from "./api.js";
 import { el, number } from "./dom.js";
 import { grid } from "./grid.js";
+import { listenForHelp } from "./keys.js";
 import { list } from "./list.js";
 import { sample } from "./sample.js";
 import { asked, go, onChange, state } from "./state.js";
@@ -17,6 +18,7 @@ async function start() {
   document.title = `${dataset.title} – lading`;
   document.getElementById("title").textContent = dataset.title;
   onChange(draw);
+  listenForHelp();
   draw();
 }
 
@@ -27,7 +29,7 @@ function draw() {
   main.replaceChildren();
   document.getElementById("pages").replaceChildren(...Object.entries(PAGES).map(([name, [title]]) =>
     el("a", { href: `?page=${name}`, "aria-current": now.page === name ? "page" : null,
-      onclick: (event) => { event.preventDefault(); go({ page: name, number: null }); } }, title)));
+      onclick: (event) => { event.preventDefault(); go({ page: name, number: null, at: null }); } }, title)));
   choose(now);
   count();
   const [, show] = ALL[now.page] ?? PAGES.grid;

@@ -1,52 +1,103 @@
 // The grid: a picture of each sample, with its key and the chosen fields.
 
+import { face, small } from "./cells.js";
 import { Chunks } from "./chunks.js";
-import { small } from "./cells.js";
+import { chooser } from "./columns.js";
 import { el } from "./dom.js";
-import { asked, go } from "./state.js";
+import { Focus } from "./focus.js";
+import { Place } from "./place.js";
+import { failed, nothing, rest, totalOf } from "./says.js";
+import { go, linked, state } from "./state.js";
 import { Virtual } from "./virtual.js";
 
-const WIDTH = 180, PICTURE = 168, CAPTION = 42;
+const SIZES = { small: 120, medium: 180, large: 320 }; // pixels that a tile is wide, or more
+const FACES = ["image", "items", "list", "video", "array", "audio", "text", "json"]; // what fills a tile, the first that there is
+const GAP = 8, KEY = 24, FIELD = 18, MOST_FIELDS = 6;
 
-/** Show the grid; return a function that takes it away. */
+/** Show the grid; return what takes it away. */
 export function grid(main, { dataset, count, columns }) {
-  const pictures = dataset.columns.filter((column) => ["image", "items", "list"].includes(column.kind));
-  const picture = pictures[0]?.name ?? null;
-  const captions = columns.filter((name) => name !== picture);
-  const chunks = new Chunks([picture, ...captions].filter(Boolean), () => list.redraw());
-  let across = 1;
-  const list = new Virtual(main, PICTURE + CAPTION, (line) => {
-    const made = el("div.tiles");
-    for (let place = 0; place < across; place += 1) {
-      const number = line * across + place;
-      if (number >= total()) break;
-      made.append(tile(number));
-    }
-    return made;
-  });
-
-  const total = () => Math.min(count() ?? chunks.end, chunks.end, count() ?? 2_000);
-  const fit = () => {
-    const next = Math.max(1, Math.floor(main.clientWidth / WIDTH));
-    if (next !== across) { across = next; list.redraw(); }
-    list.setCount(Math.ceil(total() / across));
-  };
+  const { picture, fields } = parts(dataset, columns);
+  const size = state().query.get("size") in SIZES ? state().query.get("size") : "medium";
+  const names = [...new Set([picture, ...fields].filter(Boolean))];
+  const body = el("div.grid"), left = el("span.rest");
+  main.classList.add("filled");
+  main.replaceChildren(el("div.tools", {}, chooser(dataset, columns, names), sizes(size), left), body);
+  const chunks = new Chunks(names, told);
+  let across = 1, tileHeight = 0;
+  const lines = new Virtual(body, KEY, line, (first) => place.keep(first));
+  const total = () => totalOf(count, chunks), focus = new Focus(lines, () => across, total), place = new Place(() => across);
   const seen = new ResizeObserver(fit);
-  seen.observe(main);
-  chunks.told = () => { fit(); list.redraw(); };
+  seen.observe(body);
+
+  function line(at) {
+    const made = el("div.tiles");
+    made.style.setProperty("--across", across);
+    for (let number = at * across; number < Math.min((at + 1) * across, total()); number += 1) made.append(tile(number));
+    return made;
+  }
 
   function tile(number) {
     const row = chunks.row(number);
-    if (!row) return el("div.tile.waiting");
-    if (row.error) return el("div.tile.error", {}, row.error);
-    const cell = picture && row.cells[picture];
-    return el("a.tile", { href: `?${asked({ page: "sample", number })}`, "data-number": number,
-      onclick: (event) => { event.preventDefault(); go({ page: "sample", number }); } },
-      el("div.picture", {}, cell ? small(cell, number, picture) : null),
-      el("div.caption", {}, el("b", { dir: "auto" }, row.key ?? String(number)),
-        captions.map((name) => small(row.cells[name], number, name))));
+    if (!row) return el("a.tile.waiting", { "data-number": number, tabindex: -1 }, el("div.face"));
+    if (row.error) return el("a.tile.error", { "data-number": number, tabindex: -1 }, row.error);
+    const made = el("a.tile", { href: linked({ page: "sample", number }), "data-number": number, "data-key": row.key,
+      onclick: (event) => { if (!event.ctrlKey && !event.metaKey) { event.preventDefault(); go({ page: "sample", number }); } } },
+      el("div.face", {}, picture ? face(row.cells[picture], number, picture, tileHeight) : facts(row, number)),
+      el("div.key", { dir: "auto", title: row.key }, el("b", {}, row.key ?? String(number))),
+      picture ? fields.map((name) => el("div.field", {}, columns.length ? el("small", {}, `${name} `) : null, small(row.cells[name], number, name))) : null);
+    made.firstChild.style.height = `${tileHeight}px`;
+    return made;
+  }
+
+  const facts = (row, number) => el("dl.facts", {}, fields.map((name) => [el("dt", {}, name), el("dd", {}, small(row.cells[name], number, name))]).flat());
+
+  function fit() {
+    const width = body.clientWidth - GAP, least = Math.min(SIZES[size], width / 2 - GAP);
+    const next = Math.max(1, Math.floor(width / (least + GAP))), first = Math.floor(lines.at / lines.height) * across;
+    const wide = width / next - GAP, high = Math.round(wide * (picture ? 0.85 : 0.7));
+    if (next !== across || high !== tileHeight) {
+      const isMoved = next !== across && lines.count > 0;
+      across = next;
+      tileHeight = high;
+      lines.count = Math.ceil(total() / across);
+      lines.setHeight(high + KEY + FIELD * (picture ? fields.length : 0) + GAP);
+      lines.redraw();
+      if (isMoved) lines.moveTo(Math.floor(first / across) * lines.height);
+    }
+    counted();
+  }
+
+  function counted() {
+    lines.setCount(Math.ceil(total() / across));
+    left.textContent = rest(count, chunks);
+    if (total() === 0) body.replaceChildren(nothing(dataset));
+    else place.find(lines, focus, total());
+  }
+
+  function told() {
+    const first = chunks.row(0);
+    if (first?.error) { body.replaceChildren(failed(first.error)); return; }
+    counted();
+    lines.fill();
+    focus.restore();
   }
 
   fit();
-  return { close() { chunks.close(); list.close(); seen.disconnect(); }, counted: fit };
+  return { counted: () => { counted(); lines.fill(); }, close() { chunks.close(); lines.close(); focus.close(); place.close(); seen.disconnect(); } };
 }
+
+/** Which column fills a tile, if any, and which are shown below it, or in its place. */
+function parts(dataset, columns) {
+  const names = columns.filter((name) => dataset.columns.some((column) => column.name === name));
+  const ordered = [...dataset.columns].sort((one, other) => names.includes(other.name) - names.includes(one.name));
+  const kind = FACES.find((each) => dataset.columns.some((column) => column.kind === each));
+  const picture = ordered.find((column) => column.kind === kind)?.name ?? null;
+  if (columns.length) return { picture, fields: columns.filter((name) => name !== picture) };
+  if (!picture) return { picture, fields: dataset.columns.filter((column) => column.name !== dataset.key).slice(0, MOST_FIELDS).map((column) => column.name) };
+  const caption = dataset.columns.find((column) => column.name !== picture && column.name !== dataset.key && ["text", "value"].includes(column.kind));
+  return { picture, fields: caption ? [caption.name] : [] };
+}
+
+/** The choice of the size of tiles. */
+const sizes = (chosen) => el("span.sizes", { role: "group", "aria-label": "Size of tiles" }, Object.keys(SIZES).map((name) =>
+  el("button", { "aria-pressed": String(name === chosen), onclick: () => go({ size: name === "medium" ? null : name }, { replace: true }) }, name)));

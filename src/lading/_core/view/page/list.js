@@ -2,32 +2,102 @@
 
 import { Chunks } from "./chunks.js";
 import { small } from "./cells.js";
+import { chooser } from "./columns.js";
 import { el, number as shown } from "./dom.js";
-import { go } from "./state.js";
+import { Focus } from "./focus.js";
+import { Place } from "./place.js";
+import { failed, nothing, rest, totalOf } from "./says.js";
+import { go, linked, state } from "./state.js";
 import { Virtual } from "./virtual.js";
+
+const WIDTHS = { key: 150, text: 240, json: 240, items: 260, list: 240, image: 110, value: 120 }, USUAL = 140, NUMBER = 76, LEAST = 48;
+const PICTURED = ["image", "items", "list"], HIGH = 56, LOW = 32, MOST = 8;
+const SORTED = ["text", "value", "field"];
+const widths = new Map(); // of columns that were dragged
 
 /** Show the list; return what takes it away. */
 export function list(main, { dataset, count, columns }) {
-  const names = columns.length ? columns : dataset.columns.map((column) => column.name).filter((name) => name !== dataset.key).slice(0, 8);
-  const types = Object.fromEntries(dataset.columns.map((column) => [column.name, column.type]));
-  const head = el("div.head.cells", {}, el("span.number", {}, "#"), el("span", {}, dataset.key),
-    names.map((name) => el("span", {}, name, el("small", {}, ` ${types[name] ?? ""}`))));
-  const body = el("div.body");
-  const table = el("div.list", {}, head, body);
-  table.style.setProperty("--columns", names.length + 1);
-  main.replaceChildren(table);
-  const chunks = new Chunks(names, () => { fit(); lines.redraw(); });
-  const lines = new Virtual(body, 56, (number) => {
+  const of = new Map(dataset.columns.map((column) => [column.name, column]));
+  const names = columns.length ? columns.filter((name) => name !== dataset.key)
+    : [...of.keys()].filter((name) => name !== dataset.key).slice(0, MOST);
+  const body = el("div.list"), left = el("span.rest"), all = [dataset.key, ...names];
+  const kind = (name) => name === dataset.key ? "key" : of.get(name)?.kind ?? "field";
+  const high = names.some((name) => PICTURED.includes(kind(name))) ? HIGH : LOW;
+  main.classList.add("filled");
+  main.replaceChildren(el("div.tools", {}, chooser(dataset, columns, names), left), body);
+  const chunks = new Chunks(names, told);
+  const head = el("div.cells.head", { role: "row" }, el("span.number", {}, "#"), all.map(title));
+  const lines = new Virtual(body, high, line, (first) => place.keep(first), head);
+  const total = () => totalOf(count, chunks), focus = new Focus(lines, () => 1, total), place = new Place(() => 1);
+
+  function line(number) {
     const row = chunks.row(number);
-    if (!row) return el("div.cells.waiting");
-    if (row.error) return el("div.cells.error", {}, row.error);
-    return el("a.cells", { href: "#", "data-number": number,
-      onclick: (event) => { event.preventDefault(); go({ page: "sample", number }); } },
-      el("span.number", {}, shown(number)), el("span", { dir: "auto" }, row.key ?? ""),
-      names.map((name) => el("span", {}, small(row.cells[name], number, name))));
-  });
-  const total = () => Math.min(count() ?? chunks.end, chunks.end, count() ?? 2_000);
-  const fit = () => lines.setCount(total());
+    if (!row) return el("a.cells.waiting", { "data-number": number, tabindex: -1 }, el("span.number", {}, shown(number)));
+    if (row.error) return el("a.cells.error", { "data-number": number, tabindex: -1 }, row.error);
+    return el("a.cells", { href: linked({ page: "sample", number }), "data-number": number, "data-key": row.key,
+      onclick: (event) => { if (!event.ctrlKey && !event.metaKey) { event.preventDefault(); go({ page: "sample", number }); } } },
+      el("span.number", {}, shown(number)), el("span.key", { dir: "auto", title: row.key }, row.key ?? ""),
+      names.map((name) => el("span", { "data-column": name }, small(row.cells[name], number, name))));
+  }
+
+  function title(name) {
+    const [sorted, way] = sortOf(), is = sorted === name ? way : null;
+    const next = is === null ? name : is === "asc" ? `${name}:desc` : null;
+    const type = name === dataset.key ? "key" : of.get(name)?.type ?? "field";
+    const label = [el("span.name", { dir: "auto" }, name), el("small", {}, type)];
+    const handle = el("span.handle", { role: "separator", tabindex: 0, "aria-label": `Width of ${name}`, "aria-orientation": "vertical",
+      onpointerdown: (event) => drag(event, name), onkeydown: (event) => step(event, name) });
+    return el("span", { role: "columnheader", "aria-sort": is && (is === "asc" ? "ascending" : "descending"), "data-column": name },
+      name === dataset.key && name !== "__key__" || SORTED.includes(kind(name)) || kind(name) === "key"
+        ? el("button", { title: "Sort by this column", onclick: () => go({ sort: next, shuffle: null }) }, label) : el("span.label", {}, label),
+      handle);
+  }
+
+  function fit() {
+    const wide = (name) => widths.get(name) ?? WIDTHS[kind(name)] ?? USUAL;
+    const parts = all.map((name) => widths.has(name) ? `${wide(name)}px` : `minmax(${wide(name)}px, ${wide(name)}fr)`);
+    body.style.setProperty("--template", `${NUMBER}px ${parts.join(" ")}`);
+    body.style.setProperty("--width", `${NUMBER + all.reduce((sum, name) => sum + wide(name), 0)}px`);
+  }
+
+  function drag(event, name) {
+    event.preventDefault();
+    const holder = event.target, from = event.clientX, before = holder.parentElement.offsetWidth;
+    holder.setPointerCapture(event.pointerId);
+    holder.onpointermove = (moved) => { widths.set(name, Math.max(LEAST, before + moved.clientX - from)); fit(); };
+    holder.onpointerup = () => { holder.onpointermove = null; };
+  }
+
+  function step(event, name) {
+    const by = { ArrowLeft: -16, ArrowRight: 16 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    widths.set(name, Math.max(LEAST, event.target.parentElement.offsetWidth + by));
+    fit();
+  }
+
+  function counted() {
+    lines.setCount(total());
+    left.textContent = rest(count, chunks);
+    if (total() === 0) body.replaceChildren(nothing(dataset));
+    else place.find(lines, focus, total());
+  }
+
+  function told() {
+    const first = chunks.row(0);
+    if (first?.error) { body.replaceChildren(failed(first.error)); return; }
+    counted();
+    lines.fill();
+    focus.restore();
+  }
+
   fit();
-  return { close() { chunks.close(); lines.close(); }, counted: fit };
+  counted();
+  return { counted, close() { chunks.close(); lines.close(); focus.close(); place.close(); } };
+}
+
+/** The column that the URL sorts by, and the way. */
+function sortOf() {
+  const sort = state().query.get("sort") ?? "", [, name, way] = /^(.*?)(?::(asc|desc))?$/s.exec(sort);
+  return [name || null, way ?? "asc"];
 }

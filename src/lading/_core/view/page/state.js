@@ -3,6 +3,9 @@
 const CHOOSING = ["where", "sample", "sort", "shuffle", "seed"];
 const listeners = new Set();
 
+/** What pages tell each other: the number of the sample that was shown last. */
+export const memory = { number: null };
+
 /** Return what the URL says: the page, the selection, the columns. */
 export function state() {
   const query = new URLSearchParams(location.search);
@@ -13,25 +16,40 @@ export function state() {
 export function asked(more = {}) {
   const query = new URLSearchParams(location.search), found = new URLSearchParams();
   for (const name of CHOOSING) if (query.get(name)) found.set(name, query.get(name));
-  for (const [name, value] of Object.entries(more))
-    for (const each of [value].flat()) if (each !== null && each !== undefined) found.append(name, each);
-  return found.toString();
+  return changed(found, more).toString();
 }
 
-/** Change parts of the URL; null takes a part away. All that listen are told. */
+/** Return the URL of this page with changes; null takes a part away. */
+export const linked = (changes) => `${location.pathname}?${changed(new URLSearchParams(location.search), changes)}`;
+
+/** Change parts of the URL; null takes a part away. All that listen are told. Another selection begins at its start. */
 export function go(changes, { replace = false } = {}) {
-  const query = new URLSearchParams(location.search);
-  for (const [name, value] of Object.entries(changes)) {
-    query.delete(name);
-    for (const each of [value].flat()) if (each !== null && each !== undefined && each !== "") query.append(name, each);
-  }
-  const url = `${location.pathname}?${query}`;
+  const starts = Object.keys(changes).some((name) => CHOOSING.includes(name)) ? { at: null, number: null } : {};
+  const url = linked({ ...starts, ...changes });
   if (url === location.pathname + location.search) return;
-  history[replace ? "replaceState" : "pushState"](null, "", url);
+  if (replace) history.replaceState(history.state, "", url);
+  else history.pushState({ inside: true }, "", url);
   listeners.forEach((listener) => listener());
+}
+
+/** Change parts of the URL and tell nobody: they say where one is on a page. */
+export function note(changes) { history.replaceState(history.state, "", linked(changes)); }
+
+/** Go back to where one was; where this page was opened first, change the URL instead. */
+export function back(otherwise) {
+  if (history.state?.inside) history.back();
+  else go(otherwise);
 }
 
 /** Call a function whenever the URL changes. */
 export function onChange(listener) { listeners.add(listener); }
+
+function changed(query, changes) {
+  for (const [name, value] of Object.entries(changes)) {
+    query.delete(name);
+    for (const each of [value].flat()) if (each !== null && each !== undefined && each !== "") query.append(name, each);
+  }
+  return query;
+}
 
 addEventListener("popstate", () => listeners.forEach((listener) => listener()));

@@ -2,20 +2,25 @@
 
 const MOST = 8_000_000; // pixels: browsers cut taller elements off
 
-/** A scrolled list. `line(number)` makes the element of a line. */
+/**
+ * A scrolled list. `line(number)` makes the element of a line, with the class `waiting` in it where it has not come yet.
+ * `scrolled(first, stop)` is told which lines are seen. A head stays above the lines.
+ */
 export class Virtual {
-  constructor(root, height, line, scrolled = () => {}) {
+  constructor(root, height, line, scrolled = () => {}, head = null) {
     this.root = root;
     this.height = height;
     this.line = line;
     this.scrolled = scrolled;
+    this.head = head;
     this.count = 0;
     this.at = 0; // pixels above the first one that is seen
     this.spacer = document.createElement("div");
+    this.spacer.className = "spacer";
     this.layer = document.createElement("div");
     this.layer.className = "layer";
     root.classList.add("virtual");
-    root.replaceChildren(this.layer, this.spacer);
+    root.replaceChildren(...[head, this.layer, this.spacer].filter(Boolean));
     this.shown = new Map();
     root.addEventListener("scroll", () => this.onScroll(), { passive: true });
     root.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
@@ -24,7 +29,7 @@ export class Virtual {
   }
 
   get total() { return this.count * this.height; }
-  get room() { return this.root.clientHeight; }
+  get room() { return this.root.clientHeight - (this.head?.offsetHeight ?? 0); }
   get isScaled() { return this.total > MOST; }
 
   /** Say how many lines there are. */
@@ -32,6 +37,17 @@ export class Virtual {
     this.count = count;
     this.spacer.style.height = `${Math.min(this.total, MOST)}px`;
     this.draw();
+  }
+
+  /** Give all lines another height; the first one that is seen stays. */
+  setHeight(height) {
+    if (height === this.height) return;
+    const first = this.at / this.height;
+    this.height = height;
+    this.shown.clear();
+    this.layer.replaceChildren();
+    this.setCount(this.count);
+    this.moveTo(first * height);
   }
 
   onScroll() {
@@ -43,7 +59,7 @@ export class Virtual {
   }
 
   onWheel(event) {
-    if (!this.isScaled || event.ctrlKey) return; // a wheel moves by lines, also where a pixel of the bar is many
+    if (!this.isScaled || event.ctrlKey || event.shiftKey) return; // a wheel moves by lines, also where a pixel of the bar is many
     event.preventDefault();
     this.moveTo(this.at + event.deltaY * (event.deltaMode ? this.height : 1));
   }
@@ -66,18 +82,27 @@ export class Virtual {
   /** Make all lines anew. */
   redraw() { this.shown.clear(); this.layer.replaceChildren(); this.draw(); }
 
+  /** Make those lines anew that wait for something. */
+  fill() {
+    for (const [number, line] of this.shown) {
+      if (line.classList.contains("waiting") || line.querySelector(".waiting")) { line.remove(); this.shown.delete(number); }
+    }
+    this.draw();
+  }
+
   draw() {
+    if (this.head) this.layer.style.top = `${this.head.offsetHeight}px`;
     const first = Math.max(0, Math.floor(this.at / this.height));
     const stop = Math.min(this.count, Math.ceil((this.at + this.room) / this.height) + 1);
     for (const [number, line] of this.shown) if (number < first || number >= stop) { line.remove(); this.shown.delete(number); }
-    for (let number = first; number < stop; number += 1) {
+    for (let number = stop - 1; number >= first; number -= 1) { // the later ones first: each goes before the one below it
       let line = this.shown.get(number);
       if (!line) {
         line = this.line(number);
         line.classList.add("line");
         line.style.height = `${this.height}px`;
         this.shown.set(number, line);
-        this.layer.append(line);
+        this.layer.insertBefore(line, this.shown.get(number + 1) ?? null);
       }
       line.style.transform = `translateY(${number * this.height - this.at}px)`;
     }

@@ -1,0 +1,24 @@
+// What a page says where there is nothing to show: no samples, an error, or the rest of them is still to come.
+
+import { el, number } from "./dom.js";
+import { state } from "./state.js";
+
+/** The most samples that are shown while they are counted. */
+export const FIRST = 2_000;
+
+/** Return how many samples a page shows. */
+export const totalOf = (count, chunks) => Math.min(count() ?? FIRST, chunks.end);
+
+/** Return the words for a page without samples. */
+export function nothing(dataset) {
+  const query = state().query, chosen = query.get("where");
+  return el("div.says", {}, chosen ? [el("h2", {}, "No samples"), el("p", {}, "The condition holds for none:"), el("pre", {}, chosen)]
+    : [el("h2", {}, "An empty dataset"), el("p", {}, `${dataset.title} has ${number(dataset.shards)} ${dataset.shards === 1 ? "shard" : "shards"} of ${dataset.format}, and no samples.`)]);
+}
+
+/** Return the words for a page whose samples cannot be read. */
+export const failed = (text) => el("div.says", {}, el("h2", {}, "The samples cannot be read"), el("p.error", {}, text));
+
+/** Return the words about samples that are not shown yet; empty where all are. */
+export const rest = (count, chunks) => count() === null && chunks.end === Infinity
+  ? `the first ${number(FIRST)}; all of them when they are counted` : "";
