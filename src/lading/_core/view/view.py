@@ -59,10 +59,11 @@ class View:
     def dataset(self) -> dict[str, Any]:
         """Return what the dataset is: its name, format, columns, shards."""
         shards = self.data.shards
+        key = shards.row_layout.key if shards.row_layout.key in self.data.first_schema.names else None
         return {
             "run": self.run, "title": self.naming.title, "steps": [repr(step) for step in self.data.query.steps],
             "format": shards.format, "view": self.data.view,
-            "columns": column_kinds(self.data), "shards": len(shards.listing), "key": shards.row_layout.key,
+            "columns": column_kinds(self.data), "shards": len(shards.listing), "key": key,
         }  # fmt: skip
 
     def count(self, selection: Selection, wait_s: float) -> dict[str, Any]:

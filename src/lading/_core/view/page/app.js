@@ -33,7 +33,7 @@ function draw() {
   choose(now);
   count();
   const [, show] = ALL[now.page] ?? PAGES.grid;
-  shown = show(main, { dataset, count: () => counted?.count ?? null, columns: now.query.getAll("column") });
+  shown = show(main, { dataset, count: () => counted?.count ?? null, error: () => counted?.error ?? null, columns: now.query.getAll("column") });
 }
 
 function choose(now) {
@@ -55,7 +55,7 @@ async function count() {
   const { signal } = waiting;
   for (let wait = 0; !signal.aborted; wait = 20) {
     try { counted = await ask("count", { wait }, signal); } catch (error) {
-      if (!signal.aborted) { counted = { error: error.message, count: null }; say(); }
+      if (!signal.aborted) { counted = { error: error.message, count: null }; say(); shown?.counted(); }
       return;
     }
     if (signal.aborted) return;

@@ -76,7 +76,7 @@ export function large(cell, at, column, item = 0) {
     case "array": return array(cell, at, column, item);
     case "bytes": return hex(at, column, item, cell.length, facts(cell));
     case "items": return document_(cell, at, column);
-    case "list": return el("ol.items", {}, cell.items.map((each, place) => el("li", {}, large(each, at, column, place))), more(cell));
+    case "list": return el("ol.items", { start: 0 }, cell.items.map((each, place) => el("li", {}, large(each, at, column, place))), more(cell));
     case "json": return cell.length ? el("div", {}, el("pre.json", { dir: "auto" }, cell.text), cut(cell, at, column)) : tree(cell.text);
     case "text": return el("div.text", { dir: "auto" }, cell.text, cell.length ? cut(cell, at, column) : null);
     case "error": return el("p.error", {}, cell.text);

@@ -15,7 +15,7 @@ const FACES = ["image", "items", "list", "video", "array", "audio", "text", "jso
 const GAP = 8, KEY = 24, FIELD = 18, MOST_FIELDS = 6;
 
 /** Show the grid; return what takes it away. */
-export function grid(main, { dataset, count, columns }) {
+export function grid(main, { dataset, count, error, columns }) {
   const { picture, fields } = parts(dataset, columns);
   const size = state().query.get("size") in SIZES ? state().query.get("size") : "medium";
   const names = [...new Set([picture, ...fields].filter(Boolean))];
@@ -69,8 +69,8 @@ export function grid(main, { dataset, count, columns }) {
 
   function counted() {
     lines.setCount(Math.ceil(total() / across));
-    left.textContent = rest(count, chunks);
-    if (total() === 0) body.replaceChildren(nothing(dataset));
+    left.textContent = error() ? "" : rest(count, chunks);
+    if (total() === 0) body.replaceChildren(error() ? failed(error()) : nothing(dataset));
     else place.find(lines, focus, total());
   }
 
@@ -88,13 +88,12 @@ export function grid(main, { dataset, count, columns }) {
 
 /** Which column fills a tile, if any, and which are shown below it, or in its place. */
 function parts(dataset, columns) {
-  const names = columns.filter((name) => dataset.columns.some((column) => column.name === name));
-  const ordered = [...dataset.columns].sort((one, other) => names.includes(other.name) - names.includes(one.name));
-  const kind = FACES.find((each) => dataset.columns.some((column) => column.kind === each));
-  const picture = ordered.find((column) => column.kind === kind)?.name ?? null;
+  const own = dataset.columns.filter((column) => column.name !== dataset.key);
+  const kind = FACES.find((each) => own.some((column) => column.kind === each)), filling = own.filter((column) => column.kind === kind);
+  const picture = (filling.find((column) => columns.includes(column.name)) ?? filling[0])?.name ?? null;
   if (columns.length) return { picture, fields: columns.filter((name) => name !== picture) };
-  if (!picture) return { picture, fields: dataset.columns.filter((column) => column.name !== dataset.key).slice(0, MOST_FIELDS).map((column) => column.name) };
-  const caption = dataset.columns.find((column) => column.name !== picture && column.name !== dataset.key && ["text", "value"].includes(column.kind));
+  if (!picture) return { picture, fields: own.slice(0, MOST_FIELDS).map((column) => column.name) };
+  const caption = own.find((column) => column.name !== picture && ["text", "value"].includes(column.kind));
   return { picture, fields: caption ? [caption.name] : [] };
 }
 

@@ -12,15 +12,15 @@ import { Virtual } from "./virtual.js";
 
 const WIDTHS = { key: 150, text: 240, json: 240, items: 260, list: 240, image: 110, value: 120 }, USUAL = 140, NUMBER = 76, LEAST = 48;
 const PICTURED = ["image", "items", "list"], HIGH = 56, LOW = 32, MOST = 8;
-const SORTED = ["text", "value", "field"];
+const SORTED = ["key", "text", "value", "field"];
 const widths = new Map(); // of columns that were dragged
 
 /** Show the list; return what takes it away. */
-export function list(main, { dataset, count, columns }) {
+export function list(main, { dataset, count, error, columns }) {
   const of = new Map(dataset.columns.map((column) => [column.name, column]));
   const names = columns.length ? columns.filter((name) => name !== dataset.key)
     : [...of.keys()].filter((name) => name !== dataset.key).slice(0, MOST);
-  const body = el("div.list"), left = el("span.rest"), all = [dataset.key, ...names];
+  const body = el("div.list"), left = el("span.rest"), all = [dataset.key, ...names].filter(Boolean);
   const kind = (name) => name === dataset.key ? "key" : of.get(name)?.kind ?? "field";
   const high = names.some((name) => PICTURED.includes(kind(name))) ? HIGH : LOW;
   main.classList.add("filled");
@@ -36,7 +36,7 @@ export function list(main, { dataset, count, columns }) {
     if (row.error) return el("a.cells.error", { "data-number": number, tabindex: -1 }, row.error);
     return el("a.cells", { href: linked({ page: "sample", number }), "data-number": number, "data-key": row.key,
       onclick: (event) => { if (!event.ctrlKey && !event.metaKey) { event.preventDefault(); go({ page: "sample", number }); } } },
-      el("span.number", {}, shown(number)), el("span.key", { dir: "auto", title: row.key }, row.key ?? ""),
+      el("span.number", {}, shown(number)), dataset.key ? el("span.key", { dir: "auto", title: row.key }, row.key) : null,
       names.map((name) => el("span", { "data-column": name }, small(row.cells[name], number, name))));
   }
 
@@ -48,7 +48,7 @@ export function list(main, { dataset, count, columns }) {
     const handle = el("span.handle", { role: "separator", tabindex: 0, "aria-label": `Width of ${name}`, "aria-orientation": "vertical",
       onpointerdown: (event) => drag(event, name), onkeydown: (event) => step(event, name) });
     return el("span", { role: "columnheader", "aria-sort": is && (is === "asc" ? "ascending" : "descending"), "data-column": name },
-      name === dataset.key && name !== "__key__" || SORTED.includes(kind(name)) || kind(name) === "key"
+      SORTED.includes(kind(name))
         ? el("button", { title: "Sort by this column", onclick: () => go({ sort: next, shuffle: null }) }, label) : el("span.label", {}, label),
       handle);
   }
@@ -78,8 +78,8 @@ export function list(main, { dataset, count, columns }) {
 
   function counted() {
     lines.setCount(total());
-    left.textContent = rest(count, chunks);
-    if (total() === 0) body.replaceChildren(nothing(dataset));
+    left.textContent = error() ? "" : rest(count, chunks);
+    if (total() === 0) body.replaceChildren(error() ? failed(error()) : nothing(dataset));
     else place.find(lines, focus, total());
   }
 

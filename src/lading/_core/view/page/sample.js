@@ -33,7 +33,7 @@ export function sample(main, { dataset, count }) {
   function where(found) {
     before.disabled = number === 0;
     after.disabled = number >= last();
-    place.textContent = `${shown(number)}${count() === null ? "" : ` of ${shown(count())}, counted from 0`}${found?.file ? ` · row ${shown(found.row)} of ${found.file}` : ""}`;
+    place.textContent = `Number ${shown(number)}${count() ? ` (0 to ${shown(count() - 1)})` : ""}${found?.file ? ` · row ${shown(found.row)} of ${found.file}` : ""}`;
     place.title = place.textContent;
   }
 
@@ -62,7 +62,7 @@ export function sample(main, { dataset, count }) {
     const cells = Object.entries(found.cells).sort(([, one], [, other]) => (other.kind === "items") - (one.kind === "items"));
     return el("article.sample", { "data-number": at, "data-key": found.key },
       el("h2", { dir: "auto" }, found.key ?? `sample ${shown(at)}`),
-      cells.map(([name, cell]) => el(`section.field.${cell.kind}`, { "data-column": name, "data-kind": cell.kind },
+      cells.map(([name, cell]) => el("section.field", { "data-column": name, "data-kind": cell.kind },
         el("h3", { dir: "auto" }, name, el("small", {}, types.get(name) ?? cell.kind)), el("div.value", {}, large(cell, at, name)))));
   }
 
