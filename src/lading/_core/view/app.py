@@ -42,6 +42,11 @@ def app_of(view: View, token: str, *, any_host: bool = False) -> ASGIApp:
     api: Mapping[str, Callable[[View, Request], Any]] = {
         "dataset": lambda view, _: view.dataset(),
         "count": lambda view, asked: view.count(Selection.of(asked.query_params), _number(asked, "wait", 0, 30)),
+        "fields": lambda view, _: view.statistics.fields(),
+        "find": _find,
+        "statistics": lambda view, asked: view.statistics.of(
+            Selection.of(asked.query_params), _number(asked, "seen", 0), _number(asked, "wait", 0, 30)
+        ),
         "rows": _rows,
         "sample": lambda view, asked: view.sample(Selection.of(asked.query_params), _number(asked, "number")),
         "waveform": lambda view, asked: _drawn(view, asked, "waveform", 600).facts,
@@ -108,6 +113,10 @@ def _rows(view: View, asked: Request) -> dict[str, Any]:
     stop = min(_number(asked, "stop"), start + _MOST_ROWS)
     columns = asked.query_params.getlist("column")
     return view.page(Selection.of(asked.query_params), start, stop, columns or None)
+
+
+def _find(view: View, asked: Request) -> dict[str, Any]:
+    return {"number": view.find(Selection.of(asked.query_params), asked.query_params.get("key", ""))}
 
 
 def _drawn(view: View, asked: Request, what: str, usual_size: int) -> Any:

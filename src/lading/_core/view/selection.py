@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lading._core.content.conditions import parse_where
 from lading._core.dataset.opened import OpenDataset
@@ -74,6 +74,10 @@ class Selection:
         """Return the dataset with these samples alone, in this order."""
         steps = [*self.steps()]
         return data.with_steps(*steps) if steps else data
+
+    def in_any_order(self) -> Selection:
+        """Return the selection of the same samples in the order of the source."""
+        return replace(self, sort="", shuffle=False, seed=self.seed if self.sample else 0)
 
     @property
     def is_random(self) -> bool:

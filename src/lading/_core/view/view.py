@@ -7,6 +7,9 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.values.field_values import columns_of
 from lading._core.view.cells import Cell, cells_of, column_kinds, keys_of
@@ -15,7 +18,9 @@ from lading._core.view.drawers import Drawers
 from lading._core.view.naming import Naming
 from lading._core.view.rows import Rows
 from lading._core.view.selection import Selection
+from lading._core.view.statistics import Statistics
 from lading._core.view.values import Value, Values, value_of
+from lading.errors import UsageError
 
 __all__ = ["Naming", "View"]
 
@@ -36,11 +41,12 @@ class View:
         naming: as given.
         drawers: the processes that decode.
         run: of this view alone. Browsers keep answers whose URL has it.
+        statistics: of selections.
     """
 
     def __init__(self, data: OpenDataset, naming: Naming) -> None:
         self.data, self.naming = data, naming
-        self.drawers = Drawers()
+        self.drawers, self.statistics = Drawers(), Statistics(data)
         self.run = secrets.token_hex(8)
         self._values = Values()
         self._lock = Lock()
@@ -108,8 +114,25 @@ class View:
         key = (selection, number, column, item)
         return self._values.get(key, lambda: value_of(rows, number, column, item))
 
+    def find(self, selection: Selection, key: str) -> int:
+        """Return the number of the first sample with a key. Raises UsageError if there is none."""
+        data, number = self.rows(selection).data, 0
+        if data.key is None:
+            raise UsageError("the samples have no keys", advice="Write the number of a sample.")
+        for [keys] in data.values([data.key]):
+            found = pc.index(keys.cast(pa.large_string()), key).as_py()
+            if found >= 0:
+                return number + int(found)
+            number += len(keys)
+        raise UsageError(
+            "no sample has this key",
+            found=repr(key),
+            advice="Leave the condition out: it may exclude the sample." if selection != Selection() else None,
+        )
+
     def close(self) -> None:
-        """End the processes that decode."""
+        """End the processes that decode, and statistics that are not ready."""
+        self.statistics.close()
         self.drawers.close()
 
     def _read(self, columns: list[str]) -> list[str] | None:

@@ -1,0 +1,161 @@
+"""Statistics of the samples that are shown: of the first ones soon, then of all. Nobody waits: nothing is computed."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from threading import Condition, Lock, Thread
+from typing import Any
+
+from lading._core.dataset.opened import OpenDataset
+from lading._core.dataset.steps.order_steps import Limit
+from lading._core.jobs.engine.progress import Progress
+from lading._core.jobs.stats.stats import dataset_stats
+from lading._core.jobs.stats.summaries import ITEMS
+from lading._core.jobs.stats.values import Stats
+from lading._core.json_forms import TopValues
+from lading._core.view.bars import literal, shown_column, spelled
+from lading._core.view.selection import Selection
+from lading.errors import LadingError
+
+__all__ = ["FIRST_SAMPLES", "Statistics"]
+
+FIRST_SAMPLES = 10_000
+"""Statistics of so many samples come before those of all."""
+_READY = 2
+"""The stage of a job that has ended."""
+_LOOKED_AT = 1_000
+_FEW_VALUES = 20
+_MOST_HELD = 8
+_PATIENCE_S = 10.0
+
+
+class Statistics:
+    """Statistics of selections of a dataset; the last few stay.
+
+    Args:
+        data: the dataset.
+    """
+
+    def __init__(self, data: OpenDataset) -> None:
+        self._data, self._lock = data, Lock()
+        self._jobs: OrderedDict[Selection, _Job] = OrderedDict()
+        self._fields: list[dict[str, Any]] | None = None
+
+    def of(self, selection: Selection, seen: int, wait_s: float) -> dict[str, Any]:
+        """Return the statistics of a selection as far as they are known, and how far the rest is.
+
+        Args:
+            selection: the samples; their order does not count.
+            seen: the stage of the last answer: 0 at first, 1 for the first samples, 2 for all.
+            wait_s: how long to wait for a later stage, at most.
+        """
+        selection = selection.in_any_order()
+        with self._lock:
+            job = self._jobs.get(selection)
+            if job is None or job.was_left:
+                job = self._jobs[selection] = _Job(selection.applied(self._data))
+                if len(self._jobs) > _MOST_HELD:
+                    self._jobs.popitem(last=False)[1].leave()
+            self._jobs.move_to_end(selection)
+        return job.answer(seen, wait_s)
+
+    def fields(self) -> list[dict[str, Any]]:
+        """Return what conditions may name, as the first samples show it, each with its kind and frequent values."""
+        with self._lock:
+            if self._fields is None:
+                found = dataset_stats(self._data.with_steps(Limit(_LOOKED_AT)), top=_FEW_VALUES, progress=False)
+                self._fields = [*_fields(self._data, found)]
+            return self._fields
+
+    def close(self) -> None:
+        """End what still runs."""
+        with self._lock:
+            for job in self._jobs.values():
+                job.leave()
+
+
+def _fields(data: OpenDataset, found: Stats) -> list[dict[str, Any]]:
+    columns, key = data.first_schema.names, data.key
+    listed: dict[str, tuple[str, TopValues]] = {} if key is None else {key: ("text", ())}
+    listed |= {
+        name: (column.kind, column.top)
+        for name, column in found.columns.items()
+        if not (found.items and name.partition(".")[0] == ITEMS)
+    }
+    listed |= {name: ("", ()) for name in columns if name not in listed}
+    return [
+        {"name": named, "kind": kind, "values": [text for value, _ in top if (text := literal(value)) is not None]}
+        for name, (kind, top) in listed.items()
+        if (named := spelled(name, columns)) is not None
+    ]
+
+
+class _NobodyWaits(Exception):
+    """Ends a job whose answer nobody asks for any more."""
+
+
+class _Job:
+    """Statistics of a dataset, found in a thread.
+
+    Args:
+        data: the dataset.
+    """
+
+    def __init__(self, data: OpenDataset) -> None:
+        self._data, self._changed = data, Condition()
+        self._stage, self._asked = 0, time.monotonic()
+        self._found: Stats | None = None
+        self._error: LadingError | None = None
+        self._progress: Progress | None = None
+        self.was_left = False
+        Thread(target=self._run, name="lading-view-statistics", daemon=True).start()
+
+    def leave(self) -> None:
+        """End the job."""
+        self.was_left = True
+
+    def answer(self, seen: int, wait_s: float) -> dict[str, Any]:
+        """Return what is known, as soon as it is more than was seen, or after a while."""
+        self._asked = time.monotonic()
+        with self._changed:
+            self._changed.wait_for(lambda: self._stage > seen, wait_s)
+            stage, found, error, progress = self._stage, self._found, self._error, self._progress
+        return {
+            "stage": stage,
+            "error": None if error is None else str(error),
+            "statistics": None if found is None or stage == seen else self._shown(found),
+            "progress": None if progress is None or stage == _READY else {
+                "samples": progress.samples, "share": progress.done_share, "phase": progress.phase},
+        }  # fmt: skip
+
+    def _shown(self, found: Stats) -> dict[str, Any]:
+        columns, items = self._data.first_schema.names, ITEMS if found.items else ""
+        told = found.to_dict()
+        return {**told, "columns": [shown_column(column, columns, items) for column in found.columns.values()]}
+
+    def _run(self) -> None:
+        try:
+            first = self._data.with_steps(Limit(FIRST_SAMPLES))
+            found = dataset_stats(first, on_progress=self._report, progress=False)
+            if found.samples == FIRST_SAMPLES:
+                self._set(1, found)
+                found = dataset_stats(self._data, on_progress=self._report, progress=False)
+            self._set(_READY, found)
+        except _NobodyWaits:
+            self.was_left = True
+        except LadingError as error:
+            self._error = error
+        finally:
+            if self._stage < _READY:
+                self._set(_READY, self._found)
+
+    def _set(self, stage: int, found: Stats | None) -> None:
+        with self._changed:
+            self._stage, self._found = stage, found
+            self._changed.notify_all()
+
+    def _report(self, progress: Progress) -> None:
+        self._progress = progress
+        if self.was_left or time.monotonic() - self._asked > _PATIENCE_S:
+            raise _NobodyWaits
