@@ -8,6 +8,8 @@ Example:
 
 A thread counts for one work at a time. The pools that it gives tasks to (`_core.storage.threads`) count for it too.
 Reads of local files are not requests: a map is read without a call.
+
+Work can be stopped by another thread: its next request, batch or shard raises `WorkStopped`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from lading._core.storage.base import Buffer, Store
 
-__all__ = ["NOTHING", "Read", "Traffic", "counted_too", "note_copied", "note_download", "ranges_of"]
+__all__ = [
+    "NOTHING", "Read", "Traffic", "WorkStopped", "counted_too", "note_copied", "note_download", "ranges_of",
+    "refuse_stopped",
+]  # fmt: skip
 
 _T = TypeVar("_T")
 _here = local()
@@ -46,11 +51,25 @@ NOTHING: Final = Read()
 """What is read where nothing is: of a batch of local files, for example."""
 
 
+class WorkStopped(Exception):
+    """The work of this thread was stopped. No error of lading's: no policy for bad data covers it."""
+
+
 class Traffic:
     """Counts what some work reads, in whichever threads."""
 
     def __init__(self) -> None:
         self._noted: deque[Read] = deque()  # threads append without a lock
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """End the work: `go_on` raises from now on, in the threads that count for it."""
+        self._is_stopped = True
+
+    def go_on(self) -> None:
+        """Raise WorkStopped if the work was stopped; called before each request, batch and shard."""
+        if self._is_stopped:
+            raise WorkStopped
 
     def note(self, read: Read) -> None:
         """Add what was read."""
@@ -99,6 +118,7 @@ def counted_too(task: Callable[[], _T]) -> Callable[[], _T]:
 
 def ranges_of(store: Store, path: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[Buffer]:
     """Return one buffer per `(offset, length)` of a file, as `Store.get_ranges`, and count a request for each."""
+    refuse_stopped()
     _note(Read(len(ranges), sum(length for _, length in ranges)))
     return store.get_ranges(path, ranges, version)
 
@@ -112,6 +132,13 @@ def note_copied(ranges: Sequence[tuple[int, int]]) -> None:
 def note_download() -> None:
     """Note that a whole file was copied; its requests are counted besides."""
     _note(Read(downloads=1))
+
+
+def refuse_stopped() -> None:
+    """Raise WorkStopped if the work that this thread counts for was stopped."""
+    traffic: Traffic | None = getattr(_here, "traffic", None)
+    if traffic is not None:
+        traffic.go_on()
 
 
 def _note(read: Read) -> None:

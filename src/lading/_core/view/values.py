@@ -94,7 +94,7 @@ class Values:
         return sum(value.held_bytes for value in self._held.values())
 
 
-def value_of(rows: Rows, number: int, column: str, item: int) -> Value:
+def value_of(rows: Rows, number: int, column: str, item: int, *, shown: bool = False) -> Value:
     """Return a value of a sample.
 
     What is a range of a file stays there until it is read. Everything else is read at once: a value that is compressed,
@@ -105,6 +105,7 @@ def value_of(rows: Rows, number: int, column: str, item: int) -> Value:
         number: of the sample.
         column: its name; that of a document's items does not matter.
         item: its place, in lists and documents.
+        shown: take the bytes that were read with the page that has the sample.
 
     Raises:
         UsageError: there is no such value, or it has no bytes.
@@ -112,7 +113,8 @@ def value_of(rows: Rows, number: int, column: str, item: int) -> Value:
         LadingError: it cannot be read.
     """
     where, data = f"{column} of sample {number:,}", rows.data
-    found = rows.sample(number, None if data.shards.has_items else [column])
+    read = rows.shown if shown else rows.sample
+    found = read(number, None if data.shards.has_items else [column])
     if data.shards.has_items:
         found = found.slice(item, 1)
         column = _column_of_item(found)

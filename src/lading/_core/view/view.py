@@ -15,8 +15,9 @@ from lading._core.dataset.values.field_values import columns_of
 from lading._core.view.cells import Cell, cells_of, column_kinds, keys_of
 from lading._core.view.drawer import Drawn
 from lading._core.view.drawers import Drawers
+from lading._core.view.held_pages import HeldPages
 from lading._core.view.naming import Naming
-from lading._core.view.rows import Rows
+from lading._core.view.rows import Rows, Turns
 from lading._core.view.selection import Selection
 from lading._core.view.statistics import Statistics
 from lading._core.view.values import Value, Values, value_of
@@ -51,14 +52,15 @@ class View:
         self._values = Values()
         self._lock = Lock()
         self._rows: OrderedDict[Selection, Rows] = OrderedDict()
+        self._pages, self._turns = HeldPages(), Turns()
 
     def rows(self, selection: Selection) -> Rows:
         """Return the samples of a selection; the last few selections stay."""
         with self._lock:
             if selection not in self._rows:
-                self._rows[selection] = Rows(selection.applied(self.data))
+                self._rows[selection] = Rows(selection.applied(self.data), self._pages, self._turns)
                 if len(self._rows) > _MOST_SELECTIONS:
-                    self._rows.popitem(last=False)
+                    self._rows.popitem(last=False)[1].close()
             self._rows.move_to_end(selection)
             return self._rows[selection]
 
@@ -91,12 +93,13 @@ class View:
             cells = cells_of(rows.data, batch, columns, _SHORT_TEXT, _FEW_ITEMS)
             for key, of_sample in zip(keys_of(rows.data, batch), cells, strict=True):
                 shown.append({"number": start + len(shown), "key": key, "cells": _as_json(of_sample)})
-        return {"start": start, "rows": shown, "is_last": page.is_last}
+        return {"start": start, "rows": shown, "is_last": page.is_last, "is_whole": page.is_whole,
+                "error": None if page.error is None else str(page.error)}  # fmt: skip
 
     def sample(self, selection: Selection, number: int) -> dict[str, Any]:
         """Return all of a sample, and where it lies."""
         rows = self.rows(selection)
-        batch = rows.sample(number)
+        batch = rows.shown(number)
         [cells] = cells_of(rows.data, batch, None, _LONG_TEXT, _MANY_ITEMS)
         place = rows.data.place_of(number) if rows.count is not None else None
         return {"number": number, "key": keys_of(rows.data, batch)[0], "cells": _as_json(cells),
@@ -106,7 +109,7 @@ class View:
         """Return what a decoding process makes of a value."""
         rows = self.rows(selection)
         key = (selection, number, column, item)
-        return self.drawers.draw(what, size, key, lambda: value_of(rows, number, column, item).whole())
+        return self.drawers.draw(what, size, key, lambda: value_of(rows, number, column, item, shown=True).whole())
 
     def value(self, selection: Selection, number: int, column: str, item: int) -> Value:
         """Return the bytes of a value, as `value_of`."""
@@ -131,8 +134,11 @@ class View:
         )
 
     def close(self) -> None:
-        """End the processes that decode, and statistics that are not ready."""
+        """Stop to read, and end the processes that decode, and statistics that are not ready."""
         self.statistics.close()
+        with self._lock:
+            for rows in self._rows.values():
+                rows.close()
         self.drawers.close()
 
     def _read(self, columns: list[str]) -> list[str] | None:

@@ -412,6 +412,10 @@ class ChosenSamples:
         """
         return self._numbers(self.steps)
 
+    def know(self, numbers: NDArray[np.int64]) -> None:
+        """Take the numbers behind all steps from a pass over the samples in order, whose last batch has come."""
+        self._found[len(self.steps)] = numbers
+
     def numbers_behind(self, count: int) -> Numbers:
         """The numbers behind so many steps; see `numbers`."""
         return self._numbers(self.steps[:count])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lading._core.storage.concurrent import concurrent_map
+from lading._core.storage.traffic import refuse_stopped
 
 if TYPE_CHECKING:
     from lading._core.dataset.shards.shards import Shards
@@ -43,6 +44,7 @@ def count_samples(shards: Shards, numbers: Sequence[int]) -> list[int]:
     for begin in range(0, len(numbers), _AT_ONCE):
         calls = [partial(_opened, shards, number) for number in numbers[begin : begin + _AT_ONCE]]
         for count in concurrent_map(calls, remote=remote):
+            refuse_stopped()
             shards.passes.add(len(counts))
             counts.append(count)
     shards.indexes.cache.write(file, pa.table({_COUNTS: pa.array(counts, pa.int64())}))

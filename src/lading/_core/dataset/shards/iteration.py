@@ -27,6 +27,7 @@ from lading._core.pipeline.join import join
 from lading._core.storage.fetch import ERROR_COLUMN, OnFailure, warn_failed
 from lading._core.storage.range_hasher import RangeHasher
 from lading._core.storage.recent import SPARE_BYTES
+from lading._core.storage.traffic import refuse_stopped
 from lading._core.units import parse_bytes
 from lading.errors import CorruptShard, DataError, UsageError, errors_at
 from lading.options import OnError
@@ -191,6 +192,7 @@ def _refusing_unknown(
 def shard_batches(shards: Shards, shard: int, scan: Scan, **more: Any) -> Iterator[pa.RecordBatch]:
     """Rows of `scan_shard`, as record batches; arguments as there."""
     for batch in scan_shard(shards, shard, scan, **more):
+        refuse_stopped()
         if shards.passes.is_on:
             shards.passes.add(shard, batch.num_samples)
         yield batch.rows
