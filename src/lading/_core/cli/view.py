@@ -55,7 +55,8 @@ def view(  # noqa: PLR0913 - one argument a decision of the user
         from lading._core.view.view import View
 
         address, opening, steps = Address(host, port, token), reading(), choosing()
-        with open_chosen(sources, opening, steps) as dataset:
+        # Pages of a map stay in memory, and a file that becomes shorter under one ends the process.
+        with open_chosen(sources, {**opening, "mmap": False}, steps) as dataset:
             naming = naming_of(words, _OWN, sources, opening, steps)
             server = Server(View(opened(dataset), naming), address)
             out.print([f"{naming.title}: {server.url}", "Ctrl-C stops."])
