@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 import fsspec
@@ -17,18 +17,23 @@ class CountedFiles(LocalFileSystem):
 
     Attributes:
         listings: how often a folder was listed.
+        requests: how many ranges were read.
         read_bytes: how many bytes were read.
+        behind: reads of bytes behind this one wait for `gate`.
+        gate: open unless a test closes it.
     """
 
     protocol = "counted"
-    listings = read_bytes = 0
+    listings = requests = read_bytes = behind = 0
+    gate = Event()
     _counting = Lock()
 
     @classmethod
     def begin(cls) -> None:
         """Count from zero."""
         fsspec.register_implementation("counted", cls, clobber=True)
-        cls.listings = cls.read_bytes = 0
+        cls.listings = cls.requests = cls.read_bytes = cls.behind = 0
+        cls.gate.set()
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -43,5 +48,8 @@ class CountedFiles(LocalFileSystem):
     def cat_ranges(self, paths: Any, starts: Sequence[int], ends: Sequence[int], *args: Any, **options: Any) -> Any:
         """Read ranges of files."""
         with self._counting:
+            type(self).requests += len(starts)
             type(self).read_bytes += sum(ends) - sum(starts)
+        if max(ends) > self.behind:
+            self.gate.wait()
         return super().cat_ranges(paths, starts, ends, *args, **options)

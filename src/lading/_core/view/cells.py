@@ -70,13 +70,13 @@ class Cell:
 _NULL = Cell("null")
 
 
-def column_kinds(data: OpenDataset) -> list[dict[str, str]]:
-    """Return name, kind and type of each column, as far as the first shard says them."""
+def column_kinds(data: OpenDataset, schema: pa.Schema) -> list[dict[str, str]]:
+    """Return name, kind and type of each column of a schema of the rows."""
     layout = data.shards.row_layout
     items = [{"name": "items", "kind": "items", "type": "items"}] if layout.has_items else []
     return items + [
         {"name": field.name, "kind": _kind(field), "type": known_feature(field).kind}
-        for field in data.first_schema
+        for field in schema
         if field.name not in layout.reserved
     ]
 
@@ -156,7 +156,7 @@ class _Cut:
         """
         try:
             path = parse_field(name, rows.schema.names)
-            is_elsewhere = path.column in self.data.first_schema.names and path.column not in rows.schema.names
+            is_elsewhere = path.column not in rows.schema.names and path.column in self.data.first_schema.names
             if is_elsewhere:
                 return [_NULL] * len(firsts)
             [values] = field_values(rows, [name], self.data.shards.fetcher)

@@ -21,7 +21,6 @@ from lading.errors import LadingError
 __all__ = ["Held", "HeldPages", "with_small_payload"]
 
 _PAYLOAD_BYTES = 32 << 20
-_HELD_BYTES = 64 << 20
 _LENGTH = pa.struct([pa.field("length", pa.int64())])
 
 
@@ -54,21 +53,28 @@ class Held:
 
 
 class HeldPages:
-    """The newest rows that were shown, of all selections: 64 MB, or one page."""
+    """The newest rows that were shown, of all selections.
 
-    def __init__(self) -> None:
+    Args:
+        most_bytes: of all pages; a single one may have more.
+
+    Attributes:
+        held_bytes: of all pages.
+    """
+
+    def __init__(self, most_bytes: int = 64 << 20) -> None:
+        self._most_bytes, self.held_bytes = most_bytes, 0
         self._lock = Lock()
         self._held: deque[tuple[object, Held, int]] = deque()
-        self._bytes = 0
 
     def add(self, owner: object, held: Held) -> None:
         """Hold rows of a selection."""
         size = held.batch.nbytes
         with self._lock:
             self._held.append((owner, held, size))
-            self._bytes += size
-            while self._bytes > _HELD_BYTES and len(self._held) > 1:
-                self._bytes -= self._held.popleft()[2]
+            self.held_bytes += size
+            while self.held_bytes > self._most_bytes and len(self._held) > 1:
+                self.held_bytes -= self._held.popleft()[2]
 
     def find(self, owner: object, number: int, columns: Sequence[str]) -> pa.RecordBatch | None:
         """Return the rows of a sample of a selection, with these columns; None if they are not held."""
@@ -81,7 +87,7 @@ class HeldPages:
         """Drop the rows of a selection."""
         with self._lock:
             self._held = deque(each for each in self._held if each[0] is not owner)
-            self._bytes = sum(size for *_, size in self._held)
+            self.held_bytes = sum(size for *_, size in self._held)
 
 
 def with_small_payload(data: OpenDataset, rows: pa.RecordBatch) -> pa.RecordBatch:

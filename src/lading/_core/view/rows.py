@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Condition, Event, Lock, Thread
 
 import numpy as np
@@ -14,8 +15,10 @@ from numpy.typing import NDArray
 
 from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.order.source_rows import one_batch
+from lading._core.dataset.shards.shards import Shards
 from lading._core.features.items import PAYLOAD
-from lading._core.storage.traffic import Traffic, WorkStopped
+from lading._core.storage.concurrent import concurrent_map
+from lading._core.storage.traffic import Traffic, WorkStopped, refuse_stopped
 from lading._core.view.held_pages import Held, HeldPages, with_small_payload
 from lading.errors import LadingError, UsageError
 
@@ -103,15 +106,17 @@ class Rows:
 
     Attributes:
         data: as given.
+        pages: as given.
         error: of the count; None as long as there is none.
     """
 
     def __init__(self, data: OpenDataset, pages: HeldPages, turns: Turns) -> None:
-        self.data, self._pages, self._turns = data, pages, turns
+        self.data, self.pages, self._turns = data, pages, turns
         self.error: LadingError | None = None
         self._changed = Condition()
         self._count: int | None = None
         self._held: list[Held] = []
+        self._first_schema: pa.Schema | None = None
         self._wanted, self._held_bytes = 0, 0
         self._has_ended = self._is_closed = False
         self._stream_error: LadingError | None = None
@@ -132,12 +137,23 @@ class Rows:
             self._is_closed = True
             self._held.clear()
             self._changed.notify_all()
-        self._pages.forget(self)
+        self.pages.forget(self)
 
     @property
     def count(self) -> int | None:
         """Number of samples; None while they are counted."""
         return self._count
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, as far as a manifest, a footer or the first samples say them: a tar is not read for them."""
+        if self._streams and not self.data.shards.knows_schema:
+            with self._changed:
+                self._want(1)
+                self._changed.wait_for(lambda: self._first_schema is not None or self._has(1))
+                if self._first_schema is not None:
+                    return self._first_schema
+        return self.data.first_schema
 
     def wait(self, seconds: float) -> None:
         """Wait until samples are counted, for so many seconds at most."""
@@ -162,7 +178,7 @@ class Rows:
             batches = [with_small_payload(self.data, batch) for batch in found.batches]
         for batch in batches:
             bounds = self.data.shards.row_layout.bounds(batch)
-            self._pages.add(self, Held(start, batch, bounds))
+            self.pages.add(self, Held(start, batch, bounds))
             start += len(bounds) - 1
         return replace(found, batches=batches)
 
@@ -182,7 +198,7 @@ class Rows:
     def shown(self, number: int, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """Return the same with small payload, as it was read with a page that has the sample."""
         asked = [PAYLOAD] if self.data.shards.has_items else columns
-        rows = None if asked is None else self._pages.find(self, number, asked)
+        rows = None if asked is None else self.pages.find(self, number, asked)
         if rows is not None:
             return rows
         return self._one(number, [] if number < 0 else self.page(number, number + 1, columns).batches)
@@ -243,6 +259,8 @@ class Rows:
         count, error = None, None
         try:
             with self._counting.counted():
+                if self.data.chosen is None and self.data.fitting.known_count is None:
+                    _keep_indexes(self.data.fitting)
                 count = len(self.data)
         except WorkStopped:
             return
@@ -290,6 +308,7 @@ class Rows:
                 with self._changed:
                     self._held.append(Held(self._held_stop, batch, self.data.shards.row_layout.bounds(batch)))
                     self._held_bytes += batch.nbytes
+                    self._first_schema = self._first_schema or batch.schema
                     self._changed.notify_all()
                     self._changed.wait_for(self._goes_on)
                     if self._count is not None or self._is_closed:
@@ -310,3 +329,24 @@ class Rows:
     def _goes_on(self) -> bool:
         is_wanted = self._held_stop < self._wanted and self._held_bytes < _MOST_HELD_BYTES
         return is_wanted or self._count is not None or self._is_closed
+
+
+def _keep_indexes(shards: Shards) -> None:
+    """Make the indexes of shards that have none, as `lading index` does: to read samples by number takes no walk then.
+
+    Those that the cache folder cannot take are held in memory, up to 64 MB.
+    """
+
+    def keep(shard: int) -> None:
+        refuse_stopped()
+        for _, view in shards.readable([shard]):
+            with shards.bad.skipping(shard, shards.path(shard)):
+                source, kind = shards.source(shard), shards.index_kind
+                is_kept = shards.indexes.known(shard, source, kind) is not None
+                index = None if is_kept else view.index()
+                if index is not None and not shards.indexes.cache.store(source, kind, index):
+                    shards.indexes.hold(shard, index)
+
+    calls = [partial(keep, shard) for shard in range(len(shards.listing))]
+    for _ in concurrent_map(calls, remote=bool(calls) and shards.is_remote(0)):
+        pass

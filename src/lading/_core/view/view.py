@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -64,14 +65,19 @@ class View:
             self._rows.move_to_end(selection)
             return self._rows[selection]
 
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns, as far as a manifest, a footer or the first samples say them."""
+        return self.rows(Selection()).schema
+
     def dataset(self) -> dict[str, Any]:
         """Return what the dataset is: its name, format, columns, shards."""
         shards = self.data.shards
-        key = shards.row_layout.key if shards.row_layout.key in self.data.first_schema.names else None
+        key = shards.row_layout.key if shards.row_layout.key in self.schema.names else None
         return {
             "run": self.run, "title": self.naming.title, "steps": [repr(step) for step in self.data.query.steps],
-            "format": shards.format, "view": self.data.view,
-            "columns": column_kinds(self.data), "shards": len(shards.listing), "key": key,
+            "format": shards.format, "view": self.data.view, "columns": column_kinds(self.data, self.schema),
+            "shards": len(shards.listing), "key": key,
         }  # fmt: skip
 
     def count(self, selection: Selection, wait_s: float) -> dict[str, Any]:
@@ -145,9 +151,8 @@ class View:
         """The columns to read for those that are shown; all for documents."""
         if self.data.shards.has_items:
             return None
-        key = self.data.shards.row_layout.key
-        names = self.data.first_schema.names
-        return list(dict.fromkeys([*([key] if key in names else []), *columns_of(columns, self.data.first_schema)]))
+        key, schema = self.data.shards.row_layout.key, self.schema
+        return list(dict.fromkeys([*([key] if key in schema.names else []), *columns_of(columns, schema)]))
 
 
 def _as_json(cells: dict[str, Cell]) -> dict[str, Any]:
