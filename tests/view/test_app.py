@@ -54,7 +54,7 @@ def test_a_condition_chooses_samples_and_is_named(client: TestClient) -> None:
     query = {"where": "json.score >= 70", "sort": "json.score:desc", "wait": 30}
     counted = client.get("/api/count", params=query).json()
     assert counted == {
-        "count": 10, "error": None,
+        "count": 10, "error": None, "is_wrong": False,
         "command": "lading head photos --where 'json.score >= 70' --sort json.score:desc",
         "python": "lading.open('photos').where('json.score >= 70').sort('json.score', descending=True)",
     }  # fmt: skip

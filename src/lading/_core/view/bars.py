@@ -6,7 +6,7 @@ import keyword
 import math
 import unicodedata
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 from lading._core.arrow.types import arrow_type
 from lading._core.content.field_paths import Part, parse_field
 from lading._core.content.summaries import Histogram
-from lading._core.jobs.stats.values import ColumnStats
 from lading.errors import UsageError
+
+if TYPE_CHECKING:
+    from lading._core.jobs.stats.values import ColumnStats
 
 __all__ = ["literal", "shown_column", "spelled"]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from threading import Condition, Lock, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.steps.order_steps import Limit
-from lading._core.jobs.engine.progress import Progress
-from lading._core.jobs.stats.stats import dataset_stats
-from lading._core.jobs.stats.summaries import ITEMS
-from lading._core.jobs.stats.values import Stats
-from lading._core.json_forms import TopValues
 from lading._core.view.bars import literal, shown_column, spelled
 from lading._core.view.selection import Selection
 from lading.errors import LadingError
+
+if TYPE_CHECKING:
+    from lading._core.jobs.engine.progress import Progress
+    from lading._core.jobs.stats.values import Stats
+    from lading._core.json_forms import TopValues
 
 __all__ = ["FIRST_SAMPLES", "Statistics"]
 
@@ -62,6 +62,8 @@ class Statistics:
 
     def fields(self) -> list[dict[str, Any]]:
         """Return what conditions may name, as the first samples show it, each with its kind and frequent values."""
+        from lading._core.jobs.stats.stats import dataset_stats
+
         with self._lock:
             if self._fields is None:
                 found = dataset_stats(self._data.with_steps(Limit(_LOOKED_AT)), top=_FEW_VALUES, progress=False)
@@ -76,6 +78,8 @@ class Statistics:
 
 
 def _fields(data: OpenDataset, found: Stats) -> list[dict[str, Any]]:
+    from lading._core.jobs.stats.summaries import ITEMS
+
     columns, key = data.first_schema.names, data.key
     listed: dict[str, tuple[str, TopValues]] = {} if key is None else {key: ("text", ())}
     listed |= {
@@ -130,11 +134,15 @@ class _Job:
         }  # fmt: skip
 
     def _shown(self, found: Stats) -> dict[str, Any]:
+        from lading._core.jobs.stats.summaries import ITEMS
+
         columns, items = self._data.first_schema.names, ITEMS if found.items else ""
         told = found.to_dict()
         return {**told, "columns": [shown_column(column, columns, items) for column in found.columns.values()]}
 
     def _run(self) -> None:
+        from lading._core.jobs.stats.stats import dataset_stats
+
         try:
             first = self._data.with_steps(Limit(FIRST_SAMPLES))
             found = dataset_stats(first, on_progress=self._report, progress=False)

@@ -81,11 +81,15 @@ class View:
         }  # fmt: skip
 
     def count(self, selection: Selection, wait_s: float) -> dict[str, Any]:
-        """Return the number of samples, None while they are counted, and the lines that name them elsewhere."""
+        """Return the number of samples, None while they are counted, and the lines that name them elsewhere.
+
+        `is_wrong` says that the selection is wrong, not the data.
+        """
         rows = self.rows(selection)
         rows.wait(wait_s)
         return {
             "count": rows.count, "error": None if rows.error is None else str(rows.error),
+            "is_wrong": isinstance(rows.error, UsageError),
             "command": self.naming.command(selection), "python": self.naming.expression(selection),
         }  # fmt: skip
 
