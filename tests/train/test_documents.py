@@ -22,7 +22,7 @@ def documents(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def _batches(source: Any, **options: Any) -> list[Any]:
-    return [*lading.loader(source, 4, **{"shuffle": "global", "seed": 1, "decode": False, **options})]
+    return [*lading.loader(source, 4, **{"shuffle": "global", "decode": False, **options})]
 
 
 @pytest.mark.soak
