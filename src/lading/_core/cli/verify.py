@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
@@ -87,13 +85,10 @@ def verify(  # noqa: PLR0913 - one argument an option
         )
 
 
-_ANOTHER_FIX = re.compile(r"columns |--root|at its origin")
-"""Advice where salvage does not help: other columns can be read, or the payload is in another folder, or was never
-right."""
-
-
 def _text(found: VerifyResult, sources: list[str]) -> Iterator[RenderableType]:
     from rich.text import Text
+
+    from lading._core.jobs.verify.verify import mending_commands
 
     left = dict(found.more)
     for file, findings in groupby(found.findings, lambda finding: str(finding.get("file"))):
@@ -116,13 +111,9 @@ def _text(found: VerifyResult, sources: list[str]) -> Iterator[RenderableType]:
     )
     for column, why in found.undecoded.items():
         yield Text(f"not decoded: {visible(column)}: {visible(why)}", "yellow")
-    problems = (finding for finding in found.findings if finding["level"] == "problem")
-    if any(not _ANOTHER_FIX.search(str(finding.get("advice"))) for finding in problems):
-        if len(sources) == 1 and "checksums" in found.checked:
-            yield Text("to mend it in its place:")
-            yield Text(f"  {visible(shlex.join(['lading', 'repair', *sources]))}", "cyan", no_wrap=True)
-        yield Text("to save the intact samples:")
-        command = f"lading salvage {found.salvage or shlex.join(sources)} DST"
+    checked = "checksums" in found.checked
+    for purpose, command in mending_commands(found.findings, sources, found.salvage, has_checksums=checked):
+        yield Text(f"{purpose}:")
         yield Text(f"  {visible(command)}", "cyan", no_wrap=True)
 
 

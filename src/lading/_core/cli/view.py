@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 
-from lading._core.cli.options import CHOOSING, READING, Debug, Sources, Steps, Values, takes
+from lading._core.cli.options import CHOOSING, READING, Debug, Sources, Steps, Values, one_or_many, takes
 from lading._core.cli.output import Output
 from lading._core.cli.signals import Terminated
 from lading._core.cli.source import open_chosen
@@ -49,17 +50,26 @@ def view(  # noqa: PLR0913 - one argument a decision of the user
     Example: lading view photos
     """
     with Output(as_json=False, debug=debug) as out:
+        from rich.text import Text
+
         from lading._core.cli.naming import naming_of
         from lading._core.dataset.opened import opened
+        from lading._core.dataset.query import Query
         from lading._core.view.serve import Address, Server
         from lading._core.view.view import View
+        from lading.errors import DataError
 
         address, opening, steps = Address(host, port, token), reading(), choosing()
         # Pages of a map stay in memory, and a file that becomes shorter under one ends the process.
-        with open_chosen(sources, {**opening, "mmap": False}, steps) as dataset:
-            naming = naming_of(words, _OWN, sources, opening, steps)
-            server = Server(View(opened(dataset), naming), address)
-            out.print([f"{naming.title}: {server.url}", "Ctrl-C stops."])
+        opening, naming = {**opening, "mmap": False}, naming_of(words, _OWN, sources, opening, steps)
+        with ExitStack() as held:
+            try:
+                dataset = held.enter_context(open_chosen(sources, opening, steps))
+                shown = View(opened(dataset), naming)
+            except DataError as error:  # the page says what is damaged, and what helps
+                shown = View(error, naming, Query.of(one_or_many(sources), **opening))
+            server = Server(shown, address)
+            out.print([Text(f"{naming.title}: {server.url}", no_wrap=True), "Ctrl-C stops."])
             if not no_browser:
                 server.open_browser()
             try:

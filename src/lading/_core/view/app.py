@@ -25,7 +25,7 @@ from lading.errors import LadingError, UsageError
 
 __all__ = ["app_of"]
 
-_MOST_ROWS, _MOST_PIXELS = 500, 1_600
+_MOST_ROWS, _MOST_PIXELS, _MOST_WAIT_S = 500, 1_600, 30
 _DIGITS = 18
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
@@ -49,6 +49,9 @@ def app_of(view: View, token: str, *, any_host: bool = False) -> ASGIApp:
         ),
         "rows": _rows,
         "sample": lambda view, asked: view.sample(Selection.of(asked.query_params), _number(asked, "number")),
+        "problems": _problems,
+        "pictures": _pictures,
+        "row": lambda view, asked: view.number_of_row(asked.query_params.get("file", ""), _number(asked, "row")),
         "waveform": lambda view, asked: _drawn(view, asked, "waveform", 600).facts,
         "array": lambda view, asked: _drawn(view, asked, "array", 600).facts,
     }
@@ -117,6 +120,23 @@ def _rows(view: View, asked: Request) -> dict[str, Any]:
 
 def _find(view: View, asked: Request) -> dict[str, Any]:
     return {"number": view.find(Selection.of(asked.query_params), asked.query_params.get("key", ""))}
+
+
+def _problems(view: View, asked: Request) -> dict[str, Any]:
+    if depth := asked.query_params.get("start"):
+        view.checks.problems.start(depth)
+    if "stop" in asked.query_params:
+        view.checks.problems.stop()
+    return view.checks.problems.state(_number(asked, "wait", 0, _MOST_WAIT_S))
+
+
+def _pictures(view: View, asked: Request) -> dict[str, Any]:
+    selection = Selection.of(asked.query_params)
+    if "start" in asked.query_params:
+        view.checks.look_at_pictures(selection, view.rows(selection).data)
+    if "stop" in asked.query_params:
+        view.checks.stop_pictures()
+    return view.checks.pictures(selection, _number(asked, "wait", 0, _MOST_WAIT_S))
 
 
 def _drawn(view: View, asked: Request, what: str, usual_size: int) -> Any:

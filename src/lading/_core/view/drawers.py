@@ -57,16 +57,7 @@ class Drawers:
             if key in self._made:
                 self._made.move_to_end(key)
                 return self._made[key]
-        data = read()
-        drawer = self._free.get()
-        try:
-            drawer = drawer or self._new()
-            made = drawer.ask(what, size, data)
-        finally:
-            if drawer is not None and not drawer.is_alive:
-                self._alive.discard(drawer)
-                drawer = None
-            self._free.put(drawer)
+        made = self.ask(what, size, read())
         with self._lock:
             self._made[key] = made
             self._held_bytes += len(made.picture)
@@ -74,6 +65,18 @@ class Drawers:
                 _, oldest = self._made.popitem(last=False)
                 self._held_bytes -= len(oldest.picture)
         return made
+
+    def ask(self, what: str, size: int, data: bytes | memoryview) -> Drawn:
+        """Return what a process makes of bytes, and keep nothing; arguments as of `draw`."""
+        drawer = self._free.get()
+        try:
+            drawer = drawer or self._new()
+            return drawer.ask(what, size, data)
+        finally:
+            if drawer is not None and not drawer.is_alive:
+                self._alive.discard(drawer)
+                drawer = None
+            self._free.put(drawer)
 
     def close(self) -> None:
         """End the processes, also those that decode."""

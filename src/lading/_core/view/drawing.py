@@ -31,6 +31,7 @@ _FIRST_VALUES, _MOST_ARRAYS = 16, 100
 _PLUGINS = ("Jpeg", "Mpo", "Png", "Gif", "WebP", "Bmp", "Tiff", "Avif", "Ppm", "Ico", "Tga", "Jpeg2K")
 """Of Pillow: those that decode themselves. For PostScript it would start a program."""
 _EXTRAS = {"PIL": "images", "soundfile": "audio", "av": "video"}
+_MOST_PICTURES = 1_000
 
 
 class _Refused(Exception):
@@ -71,6 +72,20 @@ def _thumbnail(data: bytes, size: int) -> tuple[dict[str, Any], bytes]:
 def _refuse_above(width: int, height: int) -> None:
     if width * height > _MOST_PIXELS:
         raise _Refused(f"{width:,}×{height:,} pixels are not decoded, only {_MOST_PIXELS:,}")
+
+
+def _picture(data: bytes, size: int) -> tuple[dict[str, Any], bytes]:  # noqa: ARG001 - as all answers
+    """Width, height and frames of a picture whose pixels were decoded, all of them."""
+    from PIL import Image
+
+    Image.MAX_IMAGE_PIXELS = None  # the check below has words of its own
+    with Image.open(io.BytesIO(data), formats=_formats()) as image:
+        _refuse_above(image.width, image.height)
+        frames = getattr(image, "n_frames", 1)
+        for frame in range(min(frames, _MOST_PICTURES)):
+            image.seek(frame)
+            image.load()
+        return {"width": image.width, "height": image.height, "frames": frames}, b""
 
 
 def _in_eight_bits(image: Any) -> Any:
@@ -186,6 +201,7 @@ def _poster(data: bytes, size: int) -> tuple[dict[str, Any], bytes]:
 
 ANSWERS: Mapping[str, Callable[[bytes, int], tuple[dict[str, Any], bytes]]] = {
     "thumbnail": _thumbnail,
+    "picture": _picture,
     "waveform": _waveform,
     "array": _array,
     "poster": _poster,

@@ -12,17 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lading._core.dataset.opened import OpenDataset
+from lading._core.dataset.query import Query
 from lading._core.dataset.values.field_values import columns_of
 from lading._core.view.cells import Cell, cells_of, column_kinds, keys_of
+from lading._core.view.checks import Checks
 from lading._core.view.drawer import Drawn
 from lading._core.view.drawers import Drawers
 from lading._core.view.held_pages import HeldPages
 from lading._core.view.naming import Naming
+from lading._core.view.problems import number_of_row
 from lading._core.view.rows import Rows, Turns
 from lading._core.view.selection import Selection
 from lading._core.view.statistics import Statistics
 from lading._core.view.values import Value, Values, value_of
-from lading.errors import UsageError
+from lading.errors import DataError, StoreError, UsageError
 
 __all__ = ["Naming", "View"]
 
@@ -35,25 +38,41 @@ class View:
     """A dataset as the page asks for it.
 
     Args:
-        data: the dataset.
+        data: the dataset; the error where it is so damaged that it cannot be opened.
         naming: how a user names it.
+        query: the dataset as a value; by default that of `data`.
 
     Attributes:
-        data: as given.
         naming: as given.
+        query: the dataset as a value.
         drawers: the processes that decode.
         run: of this view alone. Browsers keep answers whose URL has it.
-        statistics: of selections.
+        checks: of the dataset, which run in threads.
     """
 
-    def __init__(self, data: OpenDataset, naming: Naming) -> None:
-        self.data, self.naming = data, naming
-        self.drawers, self.statistics = Drawers(), Statistics(data)
+    def __init__(self, data: OpenDataset | DataError, naming: Naming, query: Query | None = None) -> None:
+        self._data, self.naming = data, naming
+        self._statistics = None if isinstance(data, DataError) else Statistics(data)
+        self.query = self.data.query if query is None else query
+        self.drawers = Drawers()
         self.run = secrets.token_hex(8)
         self._values = Values()
+        self.checks = Checks(self.query)
         self._lock = Lock()
         self._rows: OrderedDict[Selection, Rows] = OrderedDict()
         self._pages, self._turns = HeldPages(), Turns()
+
+    @property
+    def data(self) -> OpenDataset:
+        """The dataset. Raises DataError where it cannot be opened."""
+        if isinstance(self._data, DataError):
+            raise self._data
+        return self._data
+
+    @property
+    def statistics(self) -> Statistics:
+        """Statistics of selections. Raises DataError where the dataset cannot be opened."""
+        return self._statistics or Statistics(self.data)
 
     def rows(self, selection: Selection) -> Rows:
         """Return the samples of a selection; the last few selections stay."""
@@ -71,12 +90,15 @@ class View:
         return self.rows(Selection()).schema
 
     def dataset(self) -> dict[str, Any]:
-        """Return what the dataset is: its name, format, columns, shards."""
-        shards = self.data.shards
-        key = shards.row_layout.key if shards.row_layout.key in self.schema.names else None
+        """Return what the dataset is: its name, format, columns, shards; its name and the error if it is damaged."""
+        try:
+            shards, schema = self.data.shards, self.schema
+        except (DataError, StoreError) as error:
+            return {"run": self.run, "title": self.naming.title, "broken": str(error)}
+        key = shards.row_layout.key if shards.row_layout.key in schema.names else None
         return {
             "run": self.run, "title": self.naming.title, "steps": [repr(step) for step in self.data.query.steps],
-            "format": shards.format, "view": self.data.view, "columns": column_kinds(self.data, self.schema),
+            "format": shards.format, "view": self.data.view, "columns": column_kinds(self.data, schema),
             "shards": len(shards.listing), "key": key,
         }  # fmt: skip
 
@@ -115,6 +137,10 @@ class View:
         return {"number": number, "key": keys_of(rows.data, batch)[0], "cells": _as_json(cells),
                 "file": place and place[0], "row": place and place[1]}  # fmt: skip
 
+    def number_of_row(self, file: str, row: int) -> dict[str, int | None]:
+        """Return the number of the sample that has a row of a shard; None if there is none."""
+        return {"number": number_of_row(self.data, file, row)}
+
     def draw(self, what: str, selection: Selection, number: int, column: str, item: int, size: int) -> Drawn:
         """Return what a decoding process makes of a value."""
         rows = self.rows(selection)
@@ -144,8 +170,10 @@ class View:
         )
 
     def close(self) -> None:
-        """Stop to read, and end the processes that decode, and statistics that are not ready."""
-        self.statistics.close()
+        """Stop to read; end the checks, the processes that decode, and statistics that are not ready."""
+        self.checks.close()
+        if self._statistics is not None:
+            self._statistics.close()
         with self._lock:
             for rows in self._rows.values():
                 rows.close()

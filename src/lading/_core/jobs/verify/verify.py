@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +37,11 @@ from lading._core.units import count, format_bytes, parse_part, spread
 from lading.errors import LadingError, SidecarMismatch, UnknownFormat, UsageError
 from lading.options import OpeningOptions, WorkerOptions
 
-__all__ = ["VerifyResult", "verify"]
+__all__ = ["VerifyResult", "mending_commands", "verify"]
+
+_ANOTHER_FIX = re.compile(r"columns |--root|at its origin")
+"""Advice where salvage does not help: other columns can be read, or the payload is in another folder, or was never
+right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,26 @@ class VerifyResult(ResultText):
             else ["samples were not read: --deep", "samples were not decoded: --decode"]
         )
         return "; ".join([", ".join(done), *rest])
+
+
+def mending_commands(
+    findings: Sequence[Mapping[str, Any]], sources: Sequence[str], salvage: str = "", *, has_checksums: bool = False
+) -> list[tuple[str, str]]:
+    """Return the commands that help against damage, each behind its purpose in a few words.
+
+    Args:
+        findings: as `VerifyResult` has them.
+        sources: what was verified, as the command line names it.
+        salvage: the arguments of `lading salvage` before DST, if they are others than the sources.
+        has_checksums: whether a manifest has checksums of the files.
+    """
+    problems = (finding for finding in findings if finding["level"] == "problem")
+    if all(_ANOTHER_FIX.search(str(finding.get("advice"))) for finding in problems):
+        return []
+    commands = [("to save the intact samples", f"lading salvage {salvage or shlex.join(sources)} DST")]
+    if len(sources) == 1 and has_checksums:
+        commands.insert(0, ("to mend it in its place", shlex.join(["lading", "repair", *sources])))
+    return commands
 
 
 @public("lading.verify")

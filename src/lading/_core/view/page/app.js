@@ -6,11 +6,12 @@ import { el, number } from "./dom.js";
 import { grid } from "./grid.js";
 import { listenForHelp } from "./keys.js";
 import { list } from "./list.js";
+import { problems } from "./problems.js";
 import { sample } from "./sample.js";
 import { asked, go, onChange, state } from "./state.js";
 import { statistics } from "./stats.js";
 
-const PAGES = { grid: ["Grid", grid], list: ["List", list], statistics: ["Statistics", statistics] };
+const PAGES = { grid: ["Grid", grid], list: ["List", list], statistics: ["Statistics", statistics], problems: ["Problems", problems] };
 const ALL = { ...PAGES, sample: ["Sample", sample] };
 const main = document.getElementById("main"), told = document.getElementById("told");
 let dataset = null, choosing = null, counted = null, shown = null, waiting = null, selection = null;
@@ -19,6 +20,7 @@ async function start() {
   try { dataset = await ask("dataset"); } catch (error) { main.replaceChildren(el("p.error", {}, error.message)); return; }
   document.title = `${dataset.title} – lading`;
   document.getElementById("title").textContent = dataset.title;
+  if (dataset.broken) { problems(main, { dataset }); return; }
   choosing = chooser(document.getElementById("choose"), dataset);
   onChange(draw);
   listenForHelp();

@@ -1,0 +1,153 @@
+// Problems: what verify and doctor find, the commands that help, and a look at all pictures.
+
+import { ask } from "./api.js";
+import { bytes, el, number as shown } from "./dom.js";
+import { asked, go } from "./state.js";
+
+const POLL_MS = 400;
+const DEPTHS = {
+  quick: ["Headers", "Opens every shard, and compares counts and sizes."],
+  files: ["All files", "Reads all files, and compares their checksums."],
+  deep: ["Every sample", "Reads all files and every sample, and looks at the headers of pictures."],
+};
+const SENTENCES = { counts: "counts", sizes: "sizes", checksums: "checksums", hashes: "hashes", indexes: "indexes", sidecars: "sidecars",
+  videos: "external videos", keys: "keys", digest: "the digest", manifest: "the manifest" };
+
+/** Show the problems; return what takes the page away. */
+export function problems(main, { dataset }) {
+  const stop = new AbortController(), found = el("div", { "aria-live": "polite" }), pictures = el("div", { "aria-live": "polite" });
+  main.replaceChildren(el("article.checks", {},
+    dataset.broken ? el("section.broken", { role: "alert" }, el("h2", {}, "This dataset cannot be opened"),
+      el("p.error", {}, dataset.broken)) : null,
+    el("section", { "aria-label": "Files and layout" }, el("h2", {}, "Files and layout"), found),
+    dataset.broken ? null : el("section", { "aria-label": "Pictures" }, el("h2", {}, "Pictures"), pictures)));
+
+  const check = follow("problems", stop.signal, (state) => found.replaceChildren(...checked(state, check)));
+  check({}).then((state) => { if (state?.depth === null) check({ start: "quick" }); });
+  if (!dataset.broken) {
+    const look = follow("pictures", stop.signal, (state) => pictures.replaceChildren(...lookedAt(state, look)));
+    look({});
+  }
+  return { close() { stop.abort(); }, counted() {} };
+}
+
+/** Return a function that asks the server, and goes on asking while work is running. */
+function follow(name, signal, draw) {
+  let newest = 0;
+  return async function next(more) {
+    const mine = newest += 1;
+    for (let given = more; ; given = {}) {
+      let state;
+      try { state = await ask(name, given, signal); } catch (error) {
+        if (signal.aborted) return null;
+        state = { error: error.message, running: false, depth: "", decoded: null };
+      }
+      if (signal.aborted || mine !== newest) return null;
+      draw(state);
+      if (!state.running) return state;
+      await new Promise((done) => setTimeout(done, POLL_MS));
+      if (signal.aborted || mine !== newest) return null;
+    }
+  };
+}
+
+function checked(state, check) {
+  const buttons = el("p.buttons", {}, Object.entries(DEPTHS).map(([depth, [name, title]]) =>
+    el("button", { title, "aria-pressed": String(state.depth === depth), disabled: state.running && state.depth === depth,
+      onclick: () => check({ start: depth }) }, name)),
+    state.running ? el("button", { onclick: () => check({ stop: 1 }) }, "Stop") : null);
+  const parts = [el("p", {}, "Check: "), buttons];
+  parts[0].append(el("span.more", {}, DEPTHS[state.depth]?.[1] ?? ""));
+  if (state.running) parts.push(progress(state));
+  if (state.error) parts.push(el("p.error", {}, state.error));
+  if (state.stopped) parts.push(el("p.more", {}, "Stopped: not everything was checked."));
+  if (!state.groups) return parts;
+  const count = state.problems + state.layout.length;
+  parts.push(el(`p.verdict.${count ? "error" : "good"}`, {}, count ? amount(count, "problem") : "No problems",
+    el("span.more", {}, scope(state))));
+  if (state.commands.length) parts.push(el("div.help", {}, state.commands.map(({ purpose, command }) => copied(purpose, command))));
+  parts.push(...state.groups.map(group), ...state.layout.map(layout));
+  if (state.unlisted) parts.push(el("p.more", {}, `${amount(state.unlisted, "more problem")} of the same shards: lading verify --max-findings lists them.`));
+  if (state.more_groups) parts.push(el("p.more", {}, `${amount(state.more_groups, "more kind")} of problems are not shown.`));
+  return parts;
+}
+
+function scope(state) {
+  if (state.shards === null) return "";
+  const compared = state.checked.map((name) => SENTENCES[name] ?? name).join(", ");
+  return ` in ${amount(state.shards, "shard")}, ${amount(state.samples, "sample")}. Compared: ${compared || "nothing, as there is no manifest and no index"}.`;
+}
+
+function progress(state) {
+  const { shards = 0, all_shards: all = 0, samples = 0, bytes: size = 0, phase = "", share = null } = state.progress ?? {};
+  const words = [phase, all > 1 && `${shown(shards)} of ${amount(all, "shard")}`, samples && amount(samples, "sample"), size && bytes(size)];
+  return el("p.progress", {}, el("progress", { max: 1, value: share, "aria-label": "Progress" }), " ",
+    words.filter(Boolean).join(", ") || "starting …");
+}
+
+function group({ level, error, message, count, findings }) {
+  return el("details.group", { open: count <= 10, "data-level": level },
+    el("summary", {}, el("b", { dir: "auto" }, message), el("span.more", {}, ` ${level === "note" ? "note" : error}, ${shown(count)}`)),
+    el("ol", {}, findings.map(finding), count > findings.length ? el("li.more", {}, `${shown(count - findings.length)} more`) : null));
+}
+
+function finding(one) {
+  const places = [one.offset !== undefined && `byte ${shown(one.offset)}`, one.row !== undefined && `row ${shown(one.row)}`,
+    one.sample !== undefined && `sample ${one.sample}`, one.column !== undefined && `column ${one.column}`].filter(Boolean);
+  const facts = [one.expected !== undefined && `expected ${one.expected}`, one.found !== undefined && `found ${one.found}`].filter(Boolean);
+  return el("li", {},
+    el("p", { dir: "auto" }, el("code", {}, one.file ?? ""), places.length ? ` ${places.join(", ")}` : ""),
+    facts.length ? el("p", { dir: "auto" }, facts.join(", ")) : null,
+    one.advice ? el("p.more", { dir: "auto" }, one.advice) : null,
+    one.details?.length ? el("ul", {}, one.details.map((text) => el("li", { dir: "auto" }, text))) : null,
+    one.row !== undefined && one.file ? show({ file: one.file, row: one.row }) : null);
+}
+
+/** Return a button that shows the sample of a row. */
+function show(place) {
+  const told = el("span.more", { role: "status" });
+  return el("p", {}, el("button", { onclick: async () => {
+    told.textContent = " looking for it …";
+    try {
+      const { number } = await ask("row", place);
+      told.textContent = number === null ? " The dataset that is shown does not have this row." : "";
+      if (number !== null) go({ page: "sample", number, where: null, sample: null, sort: null, shuffle: null, seed: null });
+    } catch (error) { told.textContent = ` ${error.message}`; }
+  } }, "Show the sample"), told);
+}
+
+function layout({ problem, shard, measured, why, shards }) {
+  return el("details.group", { open: true, "data-level": "layout" },
+    el("summary", {}, el("b", {}, problem), el("span.more", {}, shards > 1 ? ` layout, in ${amount(shards, "shard")}` : " layout")),
+    el("p", { dir: "auto" }, el("code", {}, shard), ` ${measured}`), el("p.more", {}, why));
+}
+
+function lookedAt(state, look) {
+  const parts = [el("p", {}, "Decodes every picture of the samples that are chosen above, and lists those that fail."),
+    el("p.buttons", {}, state.running ? el("button", { onclick: () => look({ stop: 1 }) }, "Stop")
+      : el("button", { onclick: () => look({ start: 1 }) }, state.decoded === null ? "Look at all pictures" : "Look again"))];
+  if (state.error) parts.push(el("p.error", {}, state.error));
+  if (state.decoded === null) return parts;
+  if (state.running) parts.push(progress(state));
+  if (state.stopped) parts.push(el("p.more", {}, "Stopped: not all pictures were decoded."));
+  parts.push(el(`p.verdict.${state.failed ? "error" : "good"}`, {},
+    `${amount(state.decoded, "picture")} decoded, ${shown(state.failed)} failed`));
+  if (state.failures.length) parts.push(el("ol.failures", {}, state.failures.map(({ number, key, column, item, error }) => el("li", {},
+    el("a", { dir: "auto", href: `?${asked({ page: "sample", number })}`,
+      onclick: (event) => { event.preventDefault(); go({ page: "sample", number }); } }, key ?? `sample ${shown(number)}`),
+    ` ${column}${item ? ` ${item}` : ""}: `, el("span.error", { dir: "auto" }, error)))));
+  if (state.failed > state.failures.length) parts.push(el("p.more", {}, `${shown(state.failed - state.failures.length)} more failed`));
+  return parts;
+}
+
+/** Return a command that can be copied, with its purpose. */
+function copied(purpose, command) {
+  const told = el("span.more", { role: "status" });
+  return el("p.command", {}, el("span", {}, `${purpose[0].toUpperCase()}${purpose.slice(1)}: `), el("code", { dir: "ltr" }, command), " ",
+    el("button", { onclick: async () => {
+      try { await navigator.clipboard.writeText(command); told.textContent = " copied"; }
+      catch { told.textContent = " select it, and copy"; }
+    } }, "Copy"), told);
+}
+
+const amount = (count, noun) => `${shown(count)} ${noun}${count === 1 ? "" : "s"}`;
