@@ -142,7 +142,7 @@ def _pictures(view: View, asked: Request) -> dict[str, Any]:
 def _drawn(view: View, asked: Request, what: str, usual_size: int) -> Any:
     size = _number(asked, "size", usual_size, _MOST_PIXELS)
     place = _number(asked, "number"), asked.query_params.get("column", ""), _number(asked, "item", 0)
-    if what not in ("thumbnail", "waveform", "array"):
+    if what not in ("thumbnail", "poster", "waveform", "array"):
         raise UsageError("no such picture", found=what)
     return view.draw(what, Selection.of(asked.query_params), *place, max(size, 1))
 

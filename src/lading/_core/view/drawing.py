@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -30,6 +31,7 @@ _BLOCK_FRAMES, _MOST_FRAMES = 1 << 16, 40_000_000
 _FIRST_VALUES, _MOST_ARRAYS = 16, 100
 _PLUGINS = ("Jpeg", "Mpo", "Png", "Gif", "WebP", "Bmp", "Tiff", "Avif", "Ppm", "Ico", "Tga", "Jpeg2K")
 """Of Pillow: those that decode themselves. For PostScript it would start a program."""
+_OBJECT = re.compile("<_io.BytesIO object at 0x[0-9a-f]+>")
 _EXTRAS = {"PIL": "images", "soundfile": "audio", "av": "video"}
 _MOST_PICTURES = 1_000
 
@@ -183,16 +185,19 @@ def _arrays(data: bytes) -> list[dict[str, Any]]:
 def _poster(data: bytes, size: int) -> tuple[dict[str, Any], bytes]:
     """A frame of a video, a tenth behind its beginning, as a picture."""
     import av
+    from PIL import Image
 
     with av.open(io.BytesIO(data), "r") as video:
-        stream = video.streams.video[0]
+        stream = next(iter(video.streams.video), None)
+        if stream is None:
+            raise _Refused("the file has no video")
         _refuse_above(stream.codec_context.width, stream.codec_context.height)
         if stream.duration:
             video.seek((stream.start_time or 0) + stream.duration // 10, stream=stream)
         frame = next(video.decode(stream), None)
         if frame is None:
             raise _Refused("the video has no frame")
-        image = frame.to_image()
+        image = Image.fromarray(frame.to_ndarray(format="rgb24"))
         image.thumbnail((size, size))
         made = io.BytesIO()
         image.rotate(frame.rotation, expand=True).save(made, "JPEG", quality=80)
@@ -224,7 +229,8 @@ def main(requests: BinaryIO, answers: BinaryIO) -> None:
         except MemoryError:
             facts, made = {"error": f"it takes more than {MEMORY_BYTES >> 30} GB of memory to decode"}, b""
         except Exception as error:  # noqa: BLE001 - decoders raise whatever broken bytes lead them to
-            facts, made = {"error": f"{type(error).__name__}: {error}"[:500]}, b""
+            text = _OBJECT.sub("the bytes", f"{type(error).__name__}: {error}")
+            facts, made = {"error": text[:500]}, b""
         answers.write(json.dumps({**facts, "bytes": len(made)}).encode() + b"\n" + made)
         answers.flush()
 
