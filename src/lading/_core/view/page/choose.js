@@ -13,7 +13,7 @@ const known = () => (fields ??= ask("fields").catch(() => { fields = null; retur
 export function chooser(form, dataset) {
   const wrong = el("p.wrong.error", { id: "wrong", role: "alert" });
   const where = completing({ name: "where", "aria-label": "Condition", "aria-describedby": "wrong",
-    placeholder: "condition, such as json.lang == 'en'" }, async (before) => ofCondition(before, await known()));
+    placeholder: `condition, such as ${example(dataset)}` }, async (before) => ofCondition(before, await known()));
   const sort = completing({ name: "sort", "aria-label": "Sort by", placeholder: "field" },
     async (before) => ({ from: 0, texts: fitting(before, (await known()).map(({ name, kind }) => ({ text: name, note: kind }))) }));
   const way = el("select", { "aria-label": "Direction" }, el("option", { value: "" }, "smallest first"), el("option", { value: "desc" }, "largest first"));
@@ -25,7 +25,7 @@ export function chooser(form, dataset) {
   const panel = el("div.choices", { id: "choices", hidden: true },
     el("label", {}, "Sort by ", sort.box), way,
     el("label", {}, "Sample ", sample), el("label.check", {}, shuffle, " Shuffle"), el("label", {}, "Seed ", seed),
-    el("button", {}, "Apply"), el("button", { type: "button", onclick: reset }, "Reset"),
+    el("button", {}, "Apply"),
     el("span.jump", {}, el("label", {}, "Go to ", jump), el("button", { type: "button", onclick: leap }, "Go")), lines);
   form.replaceChildren(where.box, el("button", {}, "Filter"), more, chips, wrong, panel);
 
@@ -55,12 +55,12 @@ export function chooser(form, dataset) {
     } catch (error) { say(error.message); }
   }
 
-  function say(error) {
+  function say(error, isCondition = false) {
     const text = state().query.get("where") ?? "", place = error?.match(/\(at character (\d+) of the condition\)/);
     const letters = [...text.trim()], at = place ? Number(place[1]) - 1 : null;
     wrong.replaceChildren(...(error ? [error, at === null ? "" : el("code", {}, letters.slice(0, at).join(""),
       el("mark", {}, letters.slice(at).join("") || " "))] : []));
-    where.input.setAttribute("aria-invalid", String(place !== null && place !== undefined));
+    where.input.setAttribute("aria-invalid", String(isCondition && Boolean(text)));
   }
 
   function drawn() {
@@ -85,13 +85,18 @@ export function chooser(form, dataset) {
   }
 
   function told(counted) {
-    say(counted?.error);
+    say(counted?.error, counted?.is_wrong);
     if (!counted || counted.error) { lines.replaceChildren(); return; }
     lines.replaceChildren(...[["Command", counted.command], ["Python", counted.python]].filter(([, line]) => line).map(
       ([name, line]) => el("p", {}, el("span", {}, name), el("code", { tabindex: 0, "data-line": name }, line), copying(line))));
   }
 
   return { drawn, told };
+}
+
+function example({ columns }) {
+  const first = (kind) => columns.find((column) => column.kind === kind)?.name, image = first("image"), text = first("text");
+  return first("json") ? `${first("json")}.lang == 'en'` : image ? `${image}.width >= 256` : text ? `len(${text}) > 100` : "score > 0.5";
 }
 
 function copying(line) {
