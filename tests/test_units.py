@@ -44,6 +44,12 @@ def test_samples(text: str, size: float) -> None:
     assert (found, type(found)) == (size, type(size))
 
 
+@pytest.mark.parametrize("text", ["", "-1", "1%%", "x", "9" * 19, "9" * 5000])
+def test_what_is_no_sample(text: str) -> None:
+    with pytest.raises(UsageError, match="a sample is a fraction or a number"):
+        parse_sample(text)
+
+
 @pytest.mark.parametrize(
     "seconds, text",
     [(0.3, "0.3 seconds"), (119.4, "119 seconds"), (150, "2.5 minutes"), (7200, "2.0 hours"), (1e6, "11.6 days")],

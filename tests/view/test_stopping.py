@@ -25,8 +25,11 @@ from tars import tar_of
 def server(source: Path, folder: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     """A server of its own process that has decoded a picture, and a client that has its token."""
     folder.mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-m", "lading", "view", str(source), "--no-browser"],
+        [sys.executable, "-m", "lading", "view", str(source), "--no-browser", "--port", str(port)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(folder)},
     )  # fmt: skip
     assert process.stdout is not None

@@ -20,6 +20,7 @@ __all__ = [
 
 _UNITS = ("b", "kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb")
 _UNIT = re.compile(r"(?:([kmgtpezy])i?)?b?")
+_MOST_DIGITS = 18
 _PART = re.compile(r"\s*(\d*\.?\d+)\s*(%?)\s*", re.ASCII)
 _SIZE = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z]*)\s*", re.ASCII)
 
@@ -82,7 +83,7 @@ def parse_sample(text: str) -> int | float:
         UsageError: it is neither.
     """
     match = _PART.fullmatch(text)
-    if match is None:
+    if match is None or (match[1].isdecimal() and len(match[1]) > _MOST_DIGITS):
         raise UsageError("a sample is a fraction or a number of samples", expected="such as 10%, 0.01 or 1000",
                          found=repr(text)[:80])  # fmt: skip
     if match[2]:

@@ -69,7 +69,9 @@ def app_of(view: View, token: str, *, any_host: bool = False) -> ASGIApp:
         Route("/picture/{what}", _answering(view, _picture, 8)),
         Route("/raw", _answering(view, _bytes, 16)),
     ]
-    return Guard(Starlette(routes=routes), token, any_host=any_host)
+    app = Starlette(routes=routes)
+    app.router.redirect_slashes = False
+    return Guard(app, token, any_host=any_host)
 
 
 def _answering(

@@ -16,6 +16,8 @@ from lading.errors import UsageError
 
 __all__ = ["Selection"]
 
+_MOST_DIGITS = 18
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -40,8 +42,8 @@ class Selection:
     def of(cls, query: Mapping[str, str]) -> Selection:
         """Return the selection of a URL's query. Raises UsageError for a value that is none."""
         seed, shuffle = query.get("seed", "0"), query.get("shuffle", "")
-        if not (seed.isascii() and seed.isdigit()):
-            raise UsageError("a seed is a whole number, 0 or more", found=f"seed={seed!r}")
+        if not (seed.isascii() and seed.isdigit() and len(seed) <= _MOST_DIGITS):
+            raise UsageError("a seed is a whole number, 0 or more", found=f"seed={seed[:80]!r}")
         if shuffle not in ("", "1"):
             raise UsageError("shuffle is 1, or is left out", found=f"shuffle={shuffle!r}")
         where, sample, sort = (query.get(name, "").strip() for name in ("where", "sample", "sort"))
