@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lading
+from lading._core.content.media_files import AudioFile
 from lading._core.train.decode import decoder_of
 from lading._core.train.sounds import as_sound, sound
 from lading.errors import DataError, UsageError
@@ -109,6 +110,18 @@ def test_a_long_sound_is_that_of_soundfile(kind: str) -> None:
     assert np.array_equal(as_sound(data, torch=False)["array"], expected)
     found = sound(44_100, mono=True, start=26, seconds=3)(data)
     assert np.array_equal(found, expected[26 * 44_100 : 29 * 44_100, 0])
+
+
+def test_an_mp3_file_that_does_not_say_its_length_is_read_to_its_end() -> None:
+    """libsndfile guesses by the bit rate of the first frame, and would end after a sixth of it."""
+    pytest.importorskip("av")
+    loud_first = np.concatenate([_RNG.normal(0, 0.2, 5 * 44_100), np.zeros(25 * 44_100)])
+    data = sound_file(loud_first, 44_100, "MP3")
+    uncounted = data[data.index(b"\xff\xfb", 4) :]  # without the first frame, which has the count
+    expected, _ = pytest.importorskip("soundfile").read(io.BytesIO(data), dtype="float32", always_2d=True)
+    found = as_sound(uncounted, torch=False)["array"]
+    assert len(found) == pytest.approx(len(expected), abs=2 * 1152 + 1000)
+    assert AudioFile(uncounted).duration_s == pytest.approx(30, abs=0.1)
 
 
 def _tone(seconds: int, rate: int) -> np.ndarray[Any, Any]:

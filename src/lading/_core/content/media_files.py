@@ -100,6 +100,7 @@ class AudioFile(_MediaFile):
 
 
 _BLOCK_NUMBERS = 1 << 20
+_SLACK_S = 0.2
 _UNCOUNTED = (1 << 63) - 1
 """Frames that libsndfile says of a file whose header does not."""
 _EXACT_SEEKS = ("PCM_", "FLOAT", "DOUBLE", "ULAW", "ALAW", "OPUS")
@@ -126,7 +127,8 @@ def read_sound(
     """
     info = media_info(data)
     by_pyav = (info is not None and info.format in _SOUND_OF_PYAV) or _is_adts(data)
-    read = None if by_pyav else _sound(lambda soundfile: _blocks(soundfile, data, part))
+    least = info.duration_s or 0 if info is not None and info.format == "mp3" else 0
+    read = None if by_pyav else _sound(lambda soundfile: _blocks(soundfile, data, part, least))
     if read is None:
         return _sound_by_pyav(data, part)
     blocks, rate, there = read
@@ -139,14 +141,15 @@ def read_sound(
 
 
 def _blocks(
-    soundfile: Any, data: bytes, part: Callable[[int, int], tuple[int, int]] | None
+    soundfile: Any, data: bytes, part: Callable[[int, int], tuple[int, int]] | None, least_s: float
 ) -> tuple[list[NDArray[np.float32]], int, int] | None:
     """Return blocks of a part, the frames a second, and how many frames the file has, as far as they were read.
 
-    None for a file that does not say how many it has: soundfile reads none of it.
+    None for a file that does not say how many it has: soundfile reads none of it. Of MP3 it guesses the number by the
+    first bit rate, and reads no more: None too where so many seconds are more.
     """
     with soundfile.SoundFile(io.BytesIO(data)) as file:
-        if file.frames == _UNCOUNTED:
+        if file.frames == _UNCOUNTED or file.frames < (least_s - _SLACK_S) * file.samplerate:
             return None
         begin, end = (0, None) if part is None else part(file.frames, file.samplerate)
         at, most, blocks = begin, max(_BLOCK_NUMBERS // file.channels, 1), [np.zeros((0, file.channels), np.float32)]

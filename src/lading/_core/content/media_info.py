@@ -331,6 +331,8 @@ def _mp3(known: MediaBytes, at: int = 0) -> MediaInfo | None:
         trimmed = _encoder_delay(head[4 + side :])
     elif head[36:40] == b"VBRI":
         (frames,) = struct.unpack_from(">I", head, 50)
+    if not frames and known.is_whole:
+        frames = _uncounted_frames(known.head, at)
     if frames:
         seconds: float | None = (frames * samples - trimmed) / rate
     else:
@@ -339,6 +341,23 @@ def _mp3(known: MediaBytes, at: int = 0) -> MediaInfo | None:
 
 
 _XING_BYTES = 160
+_ALIKE_FRAMES = 1000
+"""After so many frames of one bit rate all of the file is taken to have it."""
+
+
+def _uncounted_frames(head: memoryview, at: int) -> int:
+    """Return the number of frames of a file that does not say it; 0 where they have one bit rate, which says it too."""
+    count, first, varies = 0, 0, False
+    while at + 4 <= len(head) and (count < _ALIKE_FRAMES or varies):
+        frame = _frame(bytes(head[at : at + 4]))
+        if frame is None:
+            break
+        bit_rate, rate, _, samples, _ = frame
+        first = first or bit_rate
+        varies |= bit_rate != first
+        count += 1
+        at += samples // 8 * bit_rate // rate + (head[at + 2] >> 1 & 1)
+    return count if varies else 0
 
 
 def _encoder_delay(xing: bytes) -> int:
