@@ -150,7 +150,7 @@ class Rows:
         if self._streams and not self.data.shards.knows_schema:
             with self._changed:
                 self._want(1)
-                self._changed.wait_for(lambda: self._first_schema is not None or self._has(1))
+                self._changed.wait_for(lambda: self._first_schema is not None or self._has(1), _MOST_WAIT_S)
                 if self._first_schema is not None:
                     return self._first_schema
         return self.data.first_schema
@@ -219,7 +219,7 @@ class Rows:
             self._changed.wait_for(lambda: self._has(start + 1), _MOST_WAIT_S)
             if self._is_closed:
                 raise UsageError("the samples of this selection are no longer read", advice="Open the page again.")
-            if self._count is None:
+            if self._count is None or self._has_ended:
                 return self._first(start, stop)
         stop = min(stop, self._count)
         if start >= stop:
@@ -234,7 +234,7 @@ class Rows:
         error = self._stream_error or (None if self._can_hold(stop) else self.error)
         if error is not None and not found:
             raise error
-        is_last = self._has_ended and self._held_stop <= stop
+        is_last = self._has_ended and self._held_stop <= stop  # then the first ones are all
         return Page(start, found, is_last, is_last or self._held_stop >= stop, error)
 
     @property
@@ -268,7 +268,7 @@ class Rows:
             error = found
         with self._changed:
             self._count, self.error = count, error
-            if error is None:  # samples are read by their numbers now
+            if error is None and not self._has_ended:  # samples are read by their numbers now
                 self._held.clear()
             self._changed.notify_all()
 
@@ -291,7 +291,8 @@ class Rows:
         except LadingError as found:
             error = found
         with self._changed:
-            self._has_ended, self._stream_error = has_ended, error
+            self._has_ended = has_ended and self._count is None
+            self._stream_error = error
             self._changed.notify_all()
 
     def _hold(self) -> bool:
