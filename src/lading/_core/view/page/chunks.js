@@ -26,6 +26,12 @@ export class Chunks {
     return row ?? (found?.error ? { error: found.error } : null);
   }
 
+  /** Why there are no rows at all; null if there are some, or none has come yet. */
+  get failure() {
+    const first = this.known.get(0);
+    return first && !first.rows.length ? first.error ?? null : null;
+  }
+
   /** Say which rows are seen: requests for others alone are given up. */
   see(first, stop) {
     this.seen = [Math.floor(first / BLOCK), Math.floor((stop - 1) / BLOCK)];

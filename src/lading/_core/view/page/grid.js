@@ -24,10 +24,15 @@ export function grid(main, { dataset, count, error, columns }) {
   main.replaceChildren(el("div.tools", {}, chooser(dataset, columns, names), sizes(size), left), body);
   const chunks = new Chunks(names, told);
   let across = 1, tileHeight = 0;
-  const lines = new Virtual(body, KEY, line, (first) => place.keep(first));
+  const lines = new Virtual(body, KEY, line, seeing);
   const total = () => totalOf(count, chunks), focus = new Focus(lines, () => across, total), place = new Place(() => across);
   const seen = new ResizeObserver(fit);
   seen.observe(body);
+
+  function seeing(first, stop) {
+    place.keep(first);
+    chunks.see(first * across, stop * across);
+  }
 
   function line(at) {
     const made = el("div.tiles");
@@ -75,8 +80,7 @@ export function grid(main, { dataset, count, error, columns }) {
   }
 
   function told() {
-    const first = chunks.row(0);
-    if (first?.error) { body.replaceChildren(failed(first.error)); return; }
+    if (chunks.failure) { body.replaceChildren(failed(chunks.failure)); return; }
     counted();
     lines.fill();
     focus.restore();

@@ -27,7 +27,7 @@ export function list(main, { dataset, count, error, columns }) {
   main.replaceChildren(el("div.tools", {}, chooser(dataset, columns, names), left), body);
   const chunks = new Chunks(names, told);
   const head = el("div.cells.head", { role: "row" }, el("span.number", {}, "#"), all.map(title));
-  const lines = new Virtual(body, high, line, (first) => place.keep(first), head);
+  const lines = new Virtual(body, high, line, (first, stop) => { place.keep(first); chunks.see(first, stop); }, head);
   const total = () => totalOf(count, chunks), focus = new Focus(lines, () => 1, total), place = new Place(() => 1);
 
   function line(number) {
@@ -84,8 +84,7 @@ export function list(main, { dataset, count, error, columns }) {
   }
 
   function told() {
-    const first = chunks.row(0);
-    if (first?.error) { body.replaceChildren(failed(first.error)); return; }
+    if (chunks.failure) { body.replaceChildren(failed(chunks.failure)); return; }
     counted();
     lines.fill();
     focus.restore();

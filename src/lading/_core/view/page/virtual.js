@@ -44,8 +44,7 @@ export class Virtual {
     if (height === this.height) return;
     const first = this.at / this.height;
     this.height = height;
-    this.shown.clear();
-    this.layer.replaceChildren();
+    this.clear();
     this.setCount(this.count);
     this.moveTo(first * height);
   }
@@ -80,12 +79,22 @@ export class Virtual {
   }
 
   /** Make all lines anew. */
-  redraw() { this.shown.clear(); this.layer.replaceChildren(); this.draw(); }
+  redraw() { this.clear(); this.draw(); }
+
+  clear() { for (const number of [...this.shown.keys()]) this.drop(number); }
+
+  /** Take a line away, and give up its pictures that have not come: those that are looked at come sooner. */
+  drop(number) {
+    const line = this.shown.get(number);
+    for (const image of line.querySelectorAll("img")) if (!image.complete) image.removeAttribute("src");
+    line.remove();
+    this.shown.delete(number);
+  }
 
   /** Make those lines anew that wait for something. */
   fill() {
     for (const [number, line] of this.shown) {
-      if (line.classList.contains("waiting") || line.querySelector(".waiting")) { line.remove(); this.shown.delete(number); }
+      if (line.classList.contains("waiting") || line.querySelector(".waiting")) this.drop(number);
     }
     this.draw();
   }
@@ -94,7 +103,7 @@ export class Virtual {
     if (this.head) this.layer.style.top = `${this.head.offsetHeight}px`;
     const first = Math.max(0, Math.floor(this.at / this.height));
     const stop = Math.min(this.count, Math.ceil((this.at + this.room) / this.height) + 1);
-    for (const [number, line] of this.shown) if (number < first || number >= stop) { line.remove(); this.shown.delete(number); }
+    for (const number of this.shown.keys()) if (number < first || number >= stop) this.drop(number);
     for (let number = stop - 1; number >= first; number -= 1) { // the later ones first: each goes before the one below it
       let line = this.shown.get(number);
       if (!line) {
@@ -109,5 +118,5 @@ export class Virtual {
     this.scrolled(first, stop);
   }
 
-  close() { this.seen.disconnect(); }
+  close() { this.seen.disconnect(); this.clear(); }
 }
