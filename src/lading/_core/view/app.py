@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from lading._core.view.guard import Guard
+from lading._core.view.newest_first import NewestFirst
 from lading._core.view.raw import bytes_of
 from lading._core.view.selection import Selection
 from lading._core.view.view import View
@@ -27,6 +28,7 @@ __all__ = ["app_of"]
 
 _MOST_ROWS, _MOST_PIXELS, _MOST_WAIT_S = 500, 1_600, 30
 _DIGITS = 18
+_GIVEN_UP = 499  # as nginx has it; nobody reads it
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
@@ -79,14 +81,19 @@ def _answering(
 ) -> Callable[[Request], Awaitable[Response]]:
     """An endpoint whose answer is made in a thread of its own kind, and whose errors are answers too.
 
-    Pictures that take long to decode do not keep rows waiting.
+    Pictures that take long to decode do not keep rows waiting. Of requests that wait the newest is next. One that its
+    browser gave up, because it was scrolled past, is not answered.
     """
     threads: list[CapacityLimiter] = []  # made where there is an event loop
+    turns = NewestFirst(most_threads)
 
     async def answer(request: Request) -> Response:
         threads[:] = threads or [CapacityLimiter(most_threads)]
         try:
-            return await run_sync(partial(work, view, request), limiter=threads[0])
+            async with turns:
+                if request.method == "GET" and await request.is_disconnected():
+                    return Response(status_code=_GIVEN_UP)
+                return await run_sync(partial(work, view, request), limiter=threads[0])
         except LadingError as error:
             return _as_json({"error": str(error)}, 400 if isinstance(error, UsageError) else 500)
         except Exception as error:  # noqa: BLE001 - the page says it, and the server goes on
