@@ -27,7 +27,7 @@ from lading._core.units import count
 from lading._core.visible import visible
 from lading.errors import UsageError
 
-__all__ = ["DiffResult", "diff", "difference_rows"]
+__all__ = ["DiffResult", "diff", "difference_rows", "ranks", "unmatched"]
 
 _SHOWN_ITEMS = 5
 """Items of a document that are listed."""
@@ -206,7 +206,7 @@ def _in_any_order(
     one: Iterator[Digested], other: Iterator[Digested], totals: tuple[DatasetDigest, DatasetDigest], most: int
 ) -> _Pairs:
     (left, left_keys), (right, right_keys) = _whole(one, totals[0]), _whole(other, totals[1])
-    lone, lone_other = _unmatched(left, right)
+    lone, lone_other = unmatched(left, right)
     of_key: dict[Any, deque[int]] = defaultdict(deque)
     for at in lone_other.tolist():
         of_key[_key(right_keys, at)].append(at)
@@ -235,10 +235,13 @@ def _key(keys: pa.ChunkedArray, at: int | None) -> str | None:
     return None if at is None else keys[at].as_py()
 
 
-def _unmatched(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def unmatched(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the samples of each side that have no equal sample on the other side, by number."""
-    both = np.ascontiguousarray(np.concatenate([one, other])).view([("high", ">u8"), ("low", ">u8")]).ravel()
-    _, which = np.unique(both, return_inverse=True)
+    both = np.ascontiguousarray(np.concatenate([one, other])).view(np.uint64)
+    order = np.lexsort((both[:, 1], both[:, 0]))  # a quarter of the time of np.unique
+    ordered = both[order]
+    which = np.zeros(len(both), np.int64)
+    which[order[1:]] = np.cumsum((ordered[1:] != ordered[:-1]).any(axis=1))
     sides = which[: len(one)], which[len(one) :]
     counts = [np.bincount(side, minlength=len(both)) for side in sides]
     shared = np.minimum(*counts)
@@ -247,12 +250,18 @@ def _unmatched(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> tuple[NDArra
 
 def _beyond(which: NDArray[np.int64], shared: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the places of values that come more often than `shared` says: the later ones."""
-    order = np.argsort(which, kind="stable")
-    ordered = which[order]
+    return np.flatnonzero(ranks(which) >= shared[which])
+
+
+def ranks(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many equal values stand before each value."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
     firsts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else np.zeros(0, np.int64)
     lengths = np.diff(firsts, append=len(ordered))
-    rank = np.arange(len(ordered)) - np.repeat(firsts, lengths)
-    return np.sort(order[rank >= shared[ordered]])
+    found = np.zeros(len(values), np.int64)
+    found[order] = np.arange(len(ordered)) - np.repeat(firsts, lengths)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,15 +122,16 @@ def all_digests(
     on_progress: OnProgress | None,
     *,
     keyed: bool = False,
+    with_key: bool = True,
     limit: int | None = None,
 ) -> Iterator[Digested]:
     """Digests of all samples, as `digests_of` gives them, with progress reported."""
     total, samples, size_bytes = len(dataset.listing), 0, 0
     if chosen is not None:
         found_behind = chosen.traced_batches(max_rows=DIGEST_ROWS, max_bytes=DIGEST_BYTES, views=True)
-        parts = digests_of_batches(dataset, (traced.batch for traced in found_behind), keyed=keyed)
+        parts = digests_of_batches(dataset, (traced.batch for traced in found_behind), keyed=keyed, with_key=with_key)
     else:
-        parts = digests_of(dataset, range(total), keyed=keyed, limit=limit)
+        parts = digests_of(dataset, range(total), keyed=keyed, limit=limit, with_key=with_key)
     for found in parts:
         yield found
         if on_progress is not None:
