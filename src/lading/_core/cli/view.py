@@ -16,7 +16,7 @@ from lading._core.cli.source import open_chosen
 
 __all__ = ["view"]
 
-_OWN = {"--port": 1, "--host": 1, "--token": 1, "--no-browser": 0, "--debug": 0}
+_OWN = {"--compare": 1, "--port": 1, "--host": 1, "--token": 1, "--no-browser": 0, "--debug": 0}
 """The options of this verb alone, with the number of their values."""
 
 
@@ -24,6 +24,12 @@ _OWN = {"--port": 1, "--host": 1, "--token": 1, "--no-browser": 0, "--debug": 0}
 def view(  # noqa: PLR0913 - one argument a decision of the user
     *,
     sources: Sources,
+    compare: Annotated[
+        str,
+        typer.Option(
+            "--compare", metavar="B", show_default=False, help="A dataset of any format: show what differs, by key."
+        ),
+    ] = "",
     port: Annotated[
         int | None,
         typer.Option(
@@ -56,19 +62,23 @@ def view(  # noqa: PLR0913 - one argument a decision of the user
         from lading._core.dataset.opened import opened
         from lading._core.dataset.query import Query
         from lading._core.view.serve import Address, Server
-        from lading._core.view.view import View
+        from lading._core.view.view import Naming, View
         from lading.errors import DataError
 
         address, opening, steps = Address(host, port, token), reading(), choosing()
         # Pages of a map stay in memory, and a file that becomes shorter under one ends the process.
         opening, naming = {**opening, "mmap": False}, naming_of(words, _OWN, sources, opening, steps)
         with ExitStack() as held:
-            try:
-                dataset = held.enter_context(open_chosen(sources, opening, steps))
-                shown = View(opened(dataset), naming)
-            except DataError as error:  # the page says what is damaged, and what helps
-                shown = View(error, naming, Query.of(one_or_many(sources), **opening))
-            server = Server(shown, address)
+
+            def shown(names: Sequence[str], naming: Naming, other: View | None = None) -> View:
+                try:
+                    dataset = held.enter_context(open_chosen(names, opening, steps))
+                    return View(opened(dataset), naming, other=other)
+                except DataError as error:  # the page says what is damaged, and what helps
+                    return View(error, naming, Query.of(one_or_many(names), **opening), other=other)
+
+            other = shown([compare], naming_of([], _OWN, [compare], opening, steps)) if compare else None
+            server = Server(shown(sources, naming, other), address)
             out.print([Text(f"{naming.title}: {server.url}", no_wrap=True), "Ctrl-C stops."])
             if not no_browser:
                 server.open_browser()

@@ -27,6 +27,7 @@ from lading.errors import LadingError, UsageError
 __all__ = ["app_of"]
 
 _MOST_ROWS, _MOST_PIXELS, _MOST_WAIT_S = 500, 1_600, 30
+_MOST_DIFFERENCES, _OTHER = 50, "b"
 _DIGITS = 18
 _GIVEN_UP = 499  # as nginx has it; nobody reads it
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
@@ -53,6 +54,10 @@ def app_of(view: View, token: str, *, any_host: bool = False) -> ASGIApp:
         "sample": lambda view, asked: view.sample(Selection.of(asked.query_params), _number(asked, "number")),
         "problems": _problems,
         "pictures": _pictures,
+        "compare": lambda view, asked: view.comparison(
+            Selection.of(asked.query_params), _number(asked, "wait", 0, _MOST_WAIT_S)
+        ),
+        "differences": _differences,
         "row": lambda view, asked: view.number_of_row(asked.query_params.get("file", ""), _number(asked, "row")),
         "waveform": lambda view, asked: _drawn(view, asked, "waveform", 600).facts,
         "array": lambda view, asked: _drawn(view, asked, "array", 600).facts,
@@ -93,7 +98,7 @@ def _answering(
             async with turns:
                 if request.method == "GET" and await request.is_disconnected():
                     return Response(status_code=_GIVEN_UP)
-                return await run_sync(partial(work, view, request), limiter=threads[0])
+                return await run_sync(partial(work, _shown(view, request), request), limiter=threads[0])
         except LadingError as error:
             return _as_json({"error": str(error)}, 400 if isinstance(error, UsageError) else 500)
         except Exception as error:  # noqa: BLE001 - the page says it, and the server goes on
@@ -101,6 +106,12 @@ def _answering(
             return _as_json({"error": f"{text}. This is a bug of lading, not a fault of the data."}, 500)
 
     return answer
+
+
+def _shown(view: View, asked: Request) -> View:
+    """The dataset of the samples that are asked for: number `b7` is sample 7 of the one that is compared."""
+    is_other = asked.query_params.get("number", "").startswith(_OTHER)
+    return view.other if is_other and view.other is not None else view
 
 
 def _as_json(value: Any, status: int = 200) -> Response:
@@ -125,6 +136,12 @@ def _rows(view: View, asked: Request) -> dict[str, Any]:
     stop = min(_number(asked, "stop"), start + _MOST_ROWS)
     columns = asked.query_params.getlist("column")
     return view.page(Selection.of(asked.query_params), start, stop, columns or None)
+
+
+def _differences(view: View, asked: Request) -> dict[str, Any]:
+    start = _number(asked, "start")
+    stop = min(_number(asked, "stop"), start + _MOST_DIFFERENCES)
+    return view.differences(Selection.of(asked.query_params), asked.query_params.get("kind", ""), start, stop)
 
 
 def _find(view: View, asked: Request) -> dict[str, Any]:
@@ -177,6 +194,8 @@ def _kept(view: View, asked: Request, found: Response) -> Response:
 
 def _number(asked: Request, name: str, usual: int | None = None, most: int = 10**_DIGITS) -> int:
     text = asked.query_params.get(name)
+    if text is not None and name == "number":
+        text = text.removeprefix(_OTHER)
     if text is None and usual is not None:
         return usual
     if text is None or not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.query import Query
 from lading._core.view.pictures import Pictures
 from lading._core.view.problems import Problems
+from lading._core.view.rows import Rows
 from lading._core.view.selection import Selection
+
+if TYPE_CHECKING:
+    from lading._core.view.comparison import Comparison
 
 __all__ = ["Checks"]
 
@@ -28,6 +32,7 @@ class Checks:
         self.problems = Problems(query)
         self._lock = Lock()
         self._pictures: tuple[Selection, Pictures] | None = None
+        self._comparison: tuple[Selection, Comparison] | None = None
 
     def look_at_pictures(self, selection: Selection, data: OpenDataset) -> None:
         """Begin to decode all pictures of a selection; an earlier look ends.
@@ -57,8 +62,27 @@ class Checks:
             return {"running": False, "decoded": None}
         return pictures.state(wait_s)
 
+    def comparison(self, selection: Selection, one: Rows, other: Rows) -> Comparison:
+        """Return the comparison of the samples of a selection in two datasets; it begins when asked for.
+
+        One runs at a time: that of an earlier selection ends.
+        """
+        from lading._core.view.comparison import Comparison
+
+        with self._lock:
+            if self._comparison is not None:
+                of, found = self._comparison
+                if of == selection and not found.work.was_stopped:
+                    return found
+                found.work.stop()
+            made = Comparison(one.data.query, other.data.query)
+            self._comparison = selection, made
+            return made
+
     def close(self) -> None:
         """End the checks."""
         self.problems.close()
         if self._pictures is not None:
             self._pictures[1].close()
+        if self._comparison is not None:
+            self._comparison[1].work.close()

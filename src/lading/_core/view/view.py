@@ -41,6 +41,7 @@ class View:
         data: the dataset; the error where it is so damaged that it cannot be opened.
         naming: how a user names it.
         query: the dataset as a value; by default that of `data`.
+        other: a dataset to compare it with.
 
     Attributes:
         naming: as given.
@@ -48,9 +49,17 @@ class View:
         drawers: the processes that decode.
         run: of this view alone. Browsers keep answers whose URL has it.
         checks: of the dataset, which run in threads.
+        other: as given.
     """
 
-    def __init__(self, data: OpenDataset | DataError, naming: Naming, query: Query | None = None) -> None:
+    def __init__(
+        self,
+        data: OpenDataset | DataError,
+        naming: Naming,
+        query: Query | None = None,
+        *,
+        other: View | None = None,
+    ) -> None:
         self._data, self.naming = data, naming
         self._statistics = None if isinstance(data, DataError) else Statistics(data)
         self.query = self.data.query if query is None else query
@@ -58,6 +67,9 @@ class View:
         self.run = secrets.token_hex(8)
         self._values = Values()
         self.checks = Checks(self.query)
+        self.other = other
+        if other is not None:
+            other.run = self.run  # numbers of samples say which of the two they are of
         self._lock = Lock()
         self._rows: OrderedDict[Selection, Rows] = OrderedDict()
         self._pages, self._turns = HeldPages(), Turns()
@@ -99,7 +111,7 @@ class View:
         return {
             "run": self.run, "title": self.naming.title, "steps": [repr(step) for step in self.data.query.steps],
             "format": shards.format, "view": self.data.view, "columns": column_kinds(self.data, schema),
-            "shards": len(shards.listing), "key": key,
+            "shards": len(shards.listing), "key": key, "compare": self.other and self.other.naming.title,
         }  # fmt: skip
 
     def count(self, selection: Selection, wait_s: float) -> dict[str, Any]:
@@ -141,6 +153,25 @@ class View:
         """Return the number of the sample that has a row of a shard; None if there is none."""
         return {"number": number_of_row(self.data, file, row)}
 
+    def comparison(self, selection: Selection, wait_s: float) -> dict[str, Any]:
+        """Return how far the comparison of both datasets is, and the numbers of differences; it begins when asked."""
+        return self.checks.comparison(selection, *self._both(selection)).state(wait_s)
+
+    def differences(self, selection: Selection, kind: str, start: int, stop: int) -> dict[str, Any]:
+        """Return what is shown of some differences of both datasets."""
+        from lading._core.view.compare import described
+
+        one, other = self._both(selection)
+        found = self.checks.comparison(selection, one, other).work.result
+        if found is None:
+            raise UsageError("the datasets are not compared yet", advice="Ask for the comparison until it ends.")
+        return {"start": start, "differences": [described(pair, one, other) for pair in found.part(kind, start, stop)]}
+
+    def _both(self, selection: Selection) -> tuple[Rows, Rows]:
+        if self.other is None:
+            raise UsageError("there is no dataset to compare with", advice="lading view A --compare B")
+        return self.rows(selection), self.other.rows(selection)
+
     def draw(self, what: str, selection: Selection, number: int, column: str, item: int, size: int) -> Drawn:
         """Return what a decoding process makes of a value."""
         rows = self.rows(selection)
@@ -172,6 +203,8 @@ class View:
     def close(self) -> None:
         """Stop to read; end the checks, the processes that decode, and statistics that are not ready."""
         self.checks.close()
+        if self.other is not None:
+            self.other.close()
         if self._statistics is not None:
             self._statistics.close()
         with self._lock:

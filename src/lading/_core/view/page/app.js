@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { chooser } from "./choose.js";
+import { compare } from "./compare.js";
 import { el, number } from "./dom.js";
 import { grid } from "./grid.js";
 import { listenForHelp } from "./keys.js";
@@ -11,7 +12,7 @@ import { sample } from "./sample.js";
 import { asked, go, onChange, state } from "./state.js";
 import { statistics } from "./stats.js";
 
-const PAGES = { grid: ["Grid", grid], list: ["List", list], statistics: ["Statistics", statistics], problems: ["Problems", problems] };
+const PAGES = { grid: ["Grid", grid], list: ["List", list], statistics: ["Statistics", statistics], problems: ["Problems", problems], compare: ["Compare", compare] };
 const ALL = { ...PAGES, sample: ["Sample", sample] };
 const main = document.getElementById("main"), told = document.getElementById("told");
 let dataset = null, choosing = null, counted = null, shown = null, waiting = null, selection = null;
@@ -21,6 +22,7 @@ async function start() {
   document.title = `${dataset.title} – lading`;
   document.getElementById("title").textContent = dataset.title;
   if (dataset.broken) { problems(main, { dataset }); return; }
+  if (dataset.compare && !state().query.has("page")) go({ page: "compare" }, { replace: true });
   choosing = chooser(document.getElementById("choose"), dataset);
   onChange(draw);
   listenForHelp();
@@ -32,7 +34,7 @@ function draw() {
   shown?.close();
   main.className = "";
   main.replaceChildren();
-  document.getElementById("pages").replaceChildren(...Object.entries(PAGES).map(([name, [title]]) =>
+  document.getElementById("pages").replaceChildren(...Object.entries(PAGES).filter(([name]) => name !== "compare" || dataset.compare).map(([name, [title]]) =>
     el("a", { href: `?page=${name}`, "aria-current": now.page === name ? "page" : null,
       onclick: (event) => { event.preventDefault(); go({ page: name, number: null, at: null }); } }, title)));
   choosing.drawn();
