@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
 import lading
 from lading._core.dataset.opened import opened
+from lading._core.features.types import Array
+from lading._core.view.cells import npy_of
 from lading._core.view.selection import Selection
 from lading._core.view.view import Naming, View
 
@@ -54,3 +58,11 @@ def test_structs_with_values_that_json_lacks_are_described(tmp_path: Path) -> No
     pq.write_table(pa.table({"a": pa.array([value], kind)}), tmp_path / "in.parquet")
     text = _rows(lading.open(tmp_path / "in.parquet"), "a")[0]["cells"]["a"]["text"]
     assert text == '{"x": NaN, "b": "<bytes 2 B: ff fe>", "n": 4611686018427387904}'
+
+
+def test_arrays_without_a_header_become_numpy_files() -> None:
+    array = np.arange(6, dtype=np.int16).reshape(2, 3)
+    feature = Array("int16", (2, 3))
+    made = npy_of(feature, array.tobytes())
+    assert np.array_equal(np.load(io.BytesIO(made)), array)
+    assert npy_of(feature, made) == made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lading._core.arrow.references import is_ref
+from lading._core.arrow.references import is_ref, unpack
 from lading._core.arrow.views import is_bytes, is_text, join, list_lengths, present, slices, take_rows
 from lading._core.content.field_paths import parse_field
 from lading._core.content.media_info import MediaInfo
@@ -23,11 +24,13 @@ from lading._core.dataset.values.field_values import ITEMS, field_values
 from lading._core.dataset.values.media_headers import media_facts
 from lading._core.features.base import Feature
 from lading._core.features.items import KEY, METADATA_POSITION, PAYLOAD
+from lading._core.features.mds_values import parse_array
 from lading._core.features.natural import has_items, is_media, known_feature
+from lading._core.features.types import decode
 from lading._core.tables.media_columns import media_struct
 from lading.errors import LadingError
 
-__all__ = ["Cell", "CellKind", "cells_of", "column_kinds", "keys_of"]
+__all__ = ["Cell", "CellKind", "cells_of", "column_kinds", "holds_arrays", "keys_of", "npy_of"]
 
 CellKind: TypeAlias = Literal[
     "null", "text", "json", "value", "image", "audio", "video", "bytes", "array", "list", "items", "error"
@@ -35,6 +38,7 @@ CellKind: TypeAlias = Literal[
 _LENGTH = pa.struct([pa.field("length", pa.int64())])
 _TEXT_BYTES = 1 << 20
 _FAILURES = (LadingError, pa.ArrowException, ValueError, OverflowError, RecursionError)
+_NPY = b"\x93NUMPY"
 _INSIDE = "field"
 """Name of a column of fields: it says nothing about their type, as that of a file does."""
 
@@ -212,30 +216,37 @@ class _Cut:
         return made
 
     def _bytes(self, rows: pa.RecordBatch, name: str, feature: Feature) -> list[Cell]:
-        if not feature.is_written_as_text and feature.array is None:
+        is_array, is_number = holds_arrays(feature), (feature.mds_encoding or "").startswith("str_")
+        if not (feature.is_written_as_text or is_array or is_number):
             return self._media(rows.schema, rows.column(name), feature.medium)
-        lengths = self._lengths(rows.schema, rows.column(name))
-        if feature.array is not None:
-            return [_NULL if length is None else Cell("array", length=length) for length in lengths]
-        kind: CellKind = "json" if feature.is_json else "value" if feature.is_scalar else "text"
-        is_short = np.array([length is not None and length <= _TEXT_BYTES for length in lengths])
+        lengths, there = self._lengths(rows.schema, rows.column(name))
+        if is_array:
+            return [Cell("array", length=n) if is_there else _NULL for n, is_there in zip(lengths, there, strict=True)]
+        kind: CellKind = "json" if feature.is_json else "value" if feature.is_scalar or is_number else "text"
+        is_short = np.array([n is None or n <= _TEXT_BYTES for n in lengths]) & there
         short = self.data.materialise(take_rows(rows, np.flatnonzero(is_short)), columns=[name]).column(name)
         texts = iter(slices(join(short)))
         return [
             self._text(kind, bytes(next(texts) or b"").decode("utf-8", "replace")) if read
-            else _NULL if length is None else Cell("bytes", length=length)
-            for read, length in zip(is_short.tolist(), lengths, strict=True)
+            else Cell("bytes", length=length) if is_there else _NULL
+            for read, is_there, length in zip(is_short.tolist(), there, lengths, strict=True)
         ]  # fmt: skip
 
     def _media(self, schema: pa.Schema, column: pa.Array, medium: str | None) -> list[Cell]:
         facts = media_facts(column, schema, self.data.shards.fetcher)
-        lengths = self._lengths(schema, column)
-        return [_NULL if n is None else _medium(fact, n, medium) for fact, n in zip(facts, lengths, strict=True)]
+        lengths, there = self._lengths(schema, column)
+        return [
+            _medium(fact, length, medium) if is_there else _NULL
+            for fact, length, is_there in zip(facts, lengths, there, strict=True)
+        ]
 
-    def _lengths(self, schema: pa.Schema, column: pa.Array) -> list[int | None]:
+    def _lengths(self, schema: pa.Schema, column: pa.Array) -> tuple[list[int | None], NDArray[np.bool_]]:
+        """The lengths of bytes, None where they are compressed, and which are there at all."""
         struct = media_struct(column, _LENGTH, schema, self.data.shards.fetcher)
-        found: list[int | None] = struct.field("length").to_pylist()
-        return found
+        stored = plain(column)
+        data = plain(stored.field("bytes")) if pa.types.is_struct(stored.type) else stored
+        there = present(stored) & (unpack(data).valid if is_ref(data.type) else present(data))
+        return struct.field("length").to_pylist(), there
 
     def _text(self, kind: CellKind, text: str) -> Cell:
         cut = text[: self.most_characters]
@@ -246,19 +257,36 @@ class _Cut:
         if feature.labels is not None and isinstance(python, int) and 0 <= python < len(feature.labels):
             return Cell("value", str(python), facts={"label": feature.labels[python]})
         if isinstance(python, (dict, list)):
+            python = decode(feature, python)
             return self._text("json", json.dumps(python, default=_described, ensure_ascii=False))
         return Cell("value", str(python))
+
+
+def holds_arrays(feature: Feature) -> bool:
+    """Return whether bytes with this feature are arrays: NumPy's files, or values alone."""
+    return feature.array is not None or (
+        feature.mds_encoding is not None and parse_array(feature.mds_encoding) is not None
+    )
+
+
+def npy_of(feature: Feature, data: bytes | memoryview) -> bytes | memoryview:
+    """Return an array as a NumPy file. Raises DataError for bytes that are no array of the feature."""
+    if bytes(data[: len(_NPY)]) == _NPY or not holds_arrays(feature):
+        return data
+    made = io.BytesIO()
+    np.save(made, decode(feature, data), allow_pickle=False)
+    return made.getvalue()
 
 
 def _failed(error: Exception) -> Cell:
     return Cell("error", str(error) if isinstance(error, LadingError) else f"{type(error).__name__}: {error}")
 
 
-def _described(value: object) -> str:
-    return described(value) or str(value)
+def _described(value: object) -> object:
+    return value.tolist() if isinstance(value, np.ndarray) else described(value) or str(value)
 
 
-def _medium(fact: MediaInfo | None, length: int, medium: str | None) -> Cell:
+def _medium(fact: MediaInfo | None, length: int | None, medium: str | None) -> Cell:
     """The cell of bytes: what their header says, or of what they should be."""
     if fact is None:
         return Cell("bytes", length=length, facts={"expected": medium} if medium else None)
@@ -273,7 +301,7 @@ def _kind(field: pa.Field) -> CellKind:
         return feature.medium
     if feature.is_json or isinstance(field.type, pa.JsonType):
         return "json"
-    if feature.array is not None:
+    if holds_arrays(feature):
         return "array"
     if has_items(kind):
         return "list"

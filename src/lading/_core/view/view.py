@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.query import Query
 from lading._core.dataset.values.field_values import columns_of
-from lading._core.view.cells import Cell, cells_of, column_kinds, keys_of
+from lading._core.features.natural import known_feature
+from lading._core.view.cells import Cell, cells_of, column_kinds, keys_of, npy_of
 from lading._core.view.checks import Checks
 from lading._core.view.drawer import Drawn
 from lading._core.view.drawers import Drawers
@@ -25,13 +26,14 @@ from lading._core.view.rows import Rows, Turns
 from lading._core.view.selection import Selection
 from lading._core.view.statistics import Statistics
 from lading._core.view.values import Value, Values, value_of
-from lading.errors import DataError, StoreError, UsageError
+from lading.errors import DataError, LadingError, StoreError, UsageError
 
 __all__ = ["Naming", "View"]
 
 _MOST_SELECTIONS = 8
 _SHORT_TEXT, _LONG_TEXT = 400, 200_000
 _FEW_ITEMS, _MANY_ITEMS = 8, 2_000
+_COUNT_WAIT_S = 20
 
 
 class View:
@@ -130,8 +132,30 @@ class View:
     def page(self, selection: Selection, start: int, stop: int, columns: list[str] | None) -> dict[str, Any]:
         """Return what is shown of a range of samples: the beginning of texts, and of documents."""
         rows = self.rows(selection)
-        wanted = None if columns is None else self._read(columns)
-        page = rows.page(start, stop, wanted)
+        try:
+            found = self._shown(rows, start, stop, columns)
+        except LadingError:
+            rows.wait(_COUNT_WAIT_S)
+            if rows.count is None:
+                raise
+            return self._singly(rows, start, stop, columns)
+        if found["error"] is not None:
+            rows.wait(_COUNT_WAIT_S)
+        return found if found["error"] is None or rows.count is None else self._singly(rows, start, stop, columns)
+
+    def _singly(self, rows: Rows, start: int, stop: int, columns: list[str] | None) -> dict[str, Any]:
+        """What is shown of a range of samples where some cannot be read: of these, why."""
+        assert rows.count is not None
+        shown: list[dict[str, Any]] = []
+        for number in range(start, min(stop, rows.count)):
+            try:
+                shown += self._shown(rows, number, number + 1, columns)["rows"]
+            except LadingError as error:
+                shown.append({"number": number, "error": str(error)})
+        return {"start": start, "rows": shown, "is_last": stop >= rows.count, "is_whole": True, "error": None}
+
+    def _shown(self, rows: Rows, start: int, stop: int, columns: list[str] | None) -> dict[str, Any]:
+        page = rows.page(start, stop, None if columns is None else self._read(columns))
         shown: list[dict[str, Any]] = []
         for batch in page.batches:
             cells = cells_of(rows.data, batch, columns, _SHORT_TEXT, _FEW_ITEMS)
@@ -176,7 +200,13 @@ class View:
         """Return what a decoding process makes of a value."""
         rows = self.rows(selection)
         key = (selection, number, column, item)
-        return self.drawers.draw(what, size, key, lambda: value_of(rows, number, column, item, shown=True).whole())
+
+        def read() -> bytes | memoryview:
+            data = value_of(rows, number, column, item, shown=True).whole()
+            is_known = what == "array" and column in self.schema.names
+            return npy_of(known_feature(self.schema.field(column)), data) if is_known else data
+
+        return self.drawers.draw(what, size, key, read)
 
     def value(self, selection: Selection, number: int, column: str, item: int) -> Value:
         """Return the bytes of a value, as `value_of`."""

@@ -7,7 +7,7 @@ import { el } from "./dom.js";
 import { Focus } from "./focus.js";
 import { Place } from "./place.js";
 import { failed, nothing, rest, totalOf } from "./says.js";
-import { go, linked, state } from "./state.js";
+import { go, opens, state } from "./state.js";
 import { Virtual } from "./virtual.js";
 
 const SIZES = { small: 120, medium: 180, large: 320 }; // pixels that a tile is wide, or more
@@ -43,10 +43,9 @@ export function grid(main, { dataset, count, error, columns }) {
 
   function tile(number) {
     const row = chunks.row(number);
-    if (!row) return el("a.tile.waiting", { "data-number": number, tabindex: -1 }, el("div.face"));
-    if (row.error) return el("a.tile.error", { "data-number": number, tabindex: -1 }, row.error);
-    const made = el("a.tile", { href: linked({ page: "sample", number }), "data-number": number, "data-key": row.key,
-      onclick: (event) => { if (!event.ctrlKey && !event.metaKey) { event.preventDefault(); go({ page: "sample", number }); } } },
+    if (!row) return el("a.tile.waiting", opens(number), el("div.face"));
+    if (row.error) return el("a.tile.error", { ...opens(number), title: row.error }, row.error);
+    const made = el("a.tile", { ...opens(number), "data-key": row.key },
       el("div.face", {}, picture ? face(row.cells[picture], number, picture, tileHeight) : facts(row, number)),
       el("div.key", { dir: "auto", title: row.key }, el("b", {}, row.key ?? String(number))),
       picture ? fields.map((name) => el("div.field", {}, columns.length ? el("small", {}, `${name} `) : null, small(row.cells[name], number, name))) : null);

@@ -7,7 +7,7 @@ import { el, number as shown } from "./dom.js";
 import { Focus } from "./focus.js";
 import { Place } from "./place.js";
 import { failed, nothing, rest, totalOf } from "./says.js";
-import { go, linked, state } from "./state.js";
+import { go, opens, state } from "./state.js";
 import { Virtual } from "./virtual.js";
 
 const WIDTHS = { key: 150, text: 240, json: 240, items: 260, list: 240, image: 110, value: 120 }, USUAL = 140, NUMBER = 76, LEAST = 48;
@@ -32,10 +32,9 @@ export function list(main, { dataset, count, error, columns }) {
 
   function line(number) {
     const row = chunks.row(number);
-    if (!row) return el("a.cells.waiting", { "data-number": number, tabindex: -1 }, el("span.number", {}, shown(number)));
-    if (row.error) return el("a.cells.error", { "data-number": number, tabindex: -1 }, row.error);
-    return el("a.cells", { href: linked({ page: "sample", number }), "data-number": number, "data-key": row.key,
-      onclick: (event) => { if (!event.ctrlKey && !event.metaKey) { event.preventDefault(); go({ page: "sample", number }); } } },
+    if (!row) return el("a.cells.waiting", opens(number), el("span.number", {}, shown(number)));
+    if (row.error) return el("a.cells.error", { ...opens(number), title: row.error }, row.error);
+    return el("a.cells", { ...opens(number), "data-key": row.key },
       el("span.number", {}, shown(number)), dataset.key ? el("span.key", { dir: "auto", title: row.key }, row.key) : null,
       names.map((name) => el("span", { "data-column": name }, small(row.cells[name], number, name))));
   }

@@ -115,7 +115,7 @@ export function sound(at, column, item, told) {
   wave.addEventListener("click", (event) => {
     if (!Number.isFinite(player.duration)) return;
     player.currentTime = (event.offsetX / wave.clientWidth) * player.duration;
-    player.play();
+    player.play().catch(() => {}); // the player itself says so
   });
   player.addEventListener("timeupdate", () => { played.style.width = `${(100 * player.currentTime) / (player.duration || 1)}%`; });
   return el("figure.sound", {}, wave, player, el("figcaption", {}, el("span.told", {}, told), download(at, column, item)));
@@ -130,7 +130,7 @@ export function video(at, column, item, told) {
 
 /** Return an array: its type, shape and range, and a picture of two dimensions. */
 export function array(cell, at, column, item, { isSmall = false } = {}) {
-  const place = { number: at, column, item }, made = el(`figure.array${isSmall ? ".small" : ""}`, {}, el("p.facts", {}, `array, ${bytes(cell.length ?? 0)}`));
+  const place = { number: at, column, item }, made = el(`figure.array${isSmall ? ".small" : ""}`, {}, el("p.facts", {}, cell.length === undefined ? "array" : `array, ${bytes(cell.length)}`));
   ask("array", { ...place, size: isSmall ? 256 : 800 }).then((found) => {
     const words = found.error ? el("p.error", {}, found.error) : el("p.facts", {}, `${found.dtype} ${found.shape.join("×") || "scalar"}`,
       found.min === undefined ? "" : `, from ${found.min} to ${found.max}`);
@@ -143,10 +143,10 @@ export function array(cell, at, column, item, { isSmall = false } = {}) {
 
 /** Return the first bytes as numbers and letters. */
 export function hex(at, column, item, length, told) {
-  const shown = el("pre.hex", { "aria-label": "The first bytes" }, length ? "…" : "");
+  const shown = el("pre.hex", { "aria-label": "The first bytes" }, length === 0 ? "" : "…");
   const made = el("figure.bytes", {}, shown, el("figcaption", {},
     el("span.told", {}, length > HEX ? `the first ${HEX} of ${told}` : told), download(at, column, item)));
-  if (length) fetch(rawUrl(at, column, item), { headers: { Range: `bytes=0-${HEX - 1}` } }).then(async (answer) => {
+  if (length !== 0) fetch(rawUrl(at, column, item), { headers: { Range: `bytes=0-${HEX - 1}` } }).then(async (answer) => {
     if (!answer.ok) { shown.replaceWith(el("p.error", {}, await answer.text())); return; }
     const data = new Uint8Array(await answer.arrayBuffer()).slice(0, HEX), lines = [];
     for (let start = 0; start < data.length; start += 16) {

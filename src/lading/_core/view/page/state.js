@@ -23,6 +23,13 @@ export function asked(more = {}) {
 /** Return the URL of this page with changes; null takes a part away. */
 export const linked = (changes) => `${location.pathname}?${changed(new URLSearchParams(location.search), changes)}`;
 
+/** Return the attributes of a link to a sample. */
+export const opens = (number) => ({ href: linked({ page: "sample", number }), "data-number": number, onclick: (event) => {
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return; // the browser opens it elsewhere
+  event.preventDefault();
+  go({ page: "sample", number });
+} });
+
 /** Change parts of the URL; null takes a part away. All that listen are told. Another selection begins at its start. */
 export function go(changes, { replace = false } = {}) {
   const starts = Object.keys(changes).some((name) => CHOOSING.includes(name)) ? { at: null, number: null } : {};
