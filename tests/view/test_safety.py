@@ -80,6 +80,8 @@ def test_pages_of_others_get_nothing(client: TestClient, path: str) -> None:
     for site, mode in product(("cross-site", "same-site"), ("no-cors", "cors", "same-origin")):
         answer = client.get(path, headers={"sec-fetch-site": site, "sec-fetch-mode": mode})
         assert (answer.status_code, "access-control-allow-origin" in answer.headers) == (403, False)
+    opened = client.get(path, headers={"sec-fetch-site": "same-site", "sec-fetch-mode": "navigate"})
+    assert opened.status_code == (200 if path == "/" else 403)
     for origin in ("http://evil.example", "http://localhost:8888", "null"):
         assert client.post(path, headers={"origin": origin}).status_code == 403
         assert client.post(path, headers={"origin": origin, "sec-fetch-site": "same-site"}).status_code == 403

@@ -22,7 +22,7 @@ from tars import tar_of
 
 
 @contextmanager
-def server(source: Path, folder: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+def server(source: Path | str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     """A server of its own process that has decoded a picture, and a client that has its token."""
     folder.mkdir()
     with socket.socket() as free:

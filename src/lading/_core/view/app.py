@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+from asyncio import Semaphore
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib.resources import files
 from typing import Any
 
 import orjson
-from anyio import CapacityLimiter
-from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,6 +20,7 @@ from lading._core.view.guard import Guard
 from lading._core.view.newest_first import NewestFirst
 from lading._core.view.raw import bytes_of
 from lading._core.view.selection import Selection
+from lading._core.view.threads import in_thread
 from lading._core.view.view import View
 from lading.errors import LadingError, UsageError
 
@@ -89,16 +89,14 @@ def _answering(
     Pictures that take long to decode do not keep rows waiting. Of requests that wait the newest is next. One that its
     browser gave up, because it was scrolled past, is not answered.
     """
-    threads: list[CapacityLimiter] = []  # made where there is an event loop
     turns = NewestFirst(most_threads)
 
     async def answer(request: Request) -> Response:
-        threads[:] = threads or [CapacityLimiter(most_threads)]
         try:
             async with turns:
                 if request.method == "GET" and await request.is_disconnected():
                     return Response(status_code=_GIVEN_UP)
-                return await run_sync(partial(work, _shown(view, request), request), limiter=threads[0])
+                return await in_thread(partial(work, _shown(view, request), request))
         except LadingError as error:
             return _as_json({"error": str(error)}, 400 if isinstance(error, UsageError) else 500)
         except Exception as error:  # noqa: BLE001 - the page says it, and the server goes on

@@ -82,13 +82,14 @@ class Guard:
 
 
 def _is_of_the_page(request: Request, host: str) -> bool:
-    """Whether no other page made the browser ask; only what opens the page itself may come from elsewhere.
+    """Whether no other page made the browser ask; only the page as a whole may be opened from elsewhere.
 
     Pages of other ports of this machine are of the same site, and so have its cookies.
     """
     come_from, to_where = request.headers.get("sec-fetch-site"), request.headers.get("sec-fetch-mode")
     if request.method in ("GET", "HEAD"):
-        return come_from in (None, "same-origin", "none") or to_where == "navigate"
+        is_opened = to_where == "navigate" and request.url.path == "/"
+        return come_from in (None, "same-origin", "none") or is_opened
     origin = request.headers.get("origin")
     return come_from in (None, "same-origin") and origin in (None, f"http://{host}", f"https://{host}")
 

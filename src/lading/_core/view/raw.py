@@ -6,12 +6,13 @@ Source: RFC 9110 §13 (conditions) and §14 (ranges).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from lading._core.view.threads import in_thread
 from lading._core.view.values import Value
 from lading.errors import LadingError
 
@@ -67,7 +68,7 @@ async def _parts(value: Value, head: bytes | memoryview, start: int, stop: int) 
         size = min(2 * size, _MOST_PART)
         end = min(start + size, stop)
         try:
-            part = await run_in_threadpool(value.read, start, end)
+            part = await in_thread(partial(value.read, start, end))
         except LadingError:
             return
         yield part

@@ -115,13 +115,12 @@ def _listen(address: Address) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             made.bind((address.host, port))
-            made.listen()  # a browser that comes before the server runs is answered then
+            made.listen(_WAITING)  # who connects before the server runs waits instead of being refused
         except OSError as error:
             made.close()
             if port == ports[-1]:
                 raise StoreError("the server cannot listen there", found=f"{address.host}:{port}: {error.strerror}",
                                  advice="Choose another port: --port N.") from error  # fmt: skip
             continue
-        made.listen(_WAITING)  # who connects before the server runs waits instead of being refused
         return made
     raise AssertionError(ports)
