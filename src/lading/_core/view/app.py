@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from asyncio import Semaphore
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib.resources import files
@@ -17,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from lading._core.view.guard import Guard
+from lading._core.view.marks import Mark, Marked, as_file
 from lading._core.view.newest_first import NewestFirst
 from lading._core.view.raw import bytes_of
 from lading._core.view.selection import Selection
@@ -50,6 +50,8 @@ def app_of(view: View, token: str, *, any_host: bool = False) -> ASGIApp:
         "statistics": lambda view, asked: view.statistics.of(
             Selection.of(asked.query_params), _number(asked, "seen", 0), _number(asked, "wait", 0, 30)
         ),
+        "ids": lambda view, asked: view.ids(Selection.of(asked.query_params), *_range(asked)),
+        "marks": lambda view, asked: view.marks.since(_number(asked, "since", 0)),
         "rows": _rows,
         "sample": lambda view, asked: view.sample(Selection.of(asked.query_params), _number(asked, "number")),
         "problems": _problems,
@@ -72,6 +74,8 @@ def app_of(view: View, token: str, *, any_host: bool = False) -> ASGIApp:
     routes = [
         Route("/", _answering(view, _page)),
         Route("/page/{name}", _answering(view, _page)),
+        Route("/api/mark", _answering(view, _mark), methods=["POST"]),
+        Route("/marks/{name}", _answering(view, _file_of_marks)),
         Route("/api/{name}", _answering(view, question)),
         Route("/picture/{what}", _answering(view, _picture, 8)),
         Route("/raw", _answering(view, _bytes, 16)),
@@ -130,10 +134,21 @@ def _page(_: View, asked: Request) -> Response:
 
 
 def _rows(view: View, asked: Request) -> dict[str, Any]:
-    start = _number(asked, "start")
-    stop = min(_number(asked, "stop"), start + _MOST_ROWS)
     columns = asked.query_params.getlist("column")
-    return view.page(Selection.of(asked.query_params), start, stop, columns or None)
+    return view.page(Selection.of(asked.query_params), *_range(asked), columns or None)
+
+
+def _mark(view: View, asked: Request) -> Response:
+    said = {name: asked.query_params.get(name, "") for name in ("id", "mark", "label")}
+    return _as_json({"at": view.marks.set(said["id"], Mark(said["mark"], said["label"]))})
+
+
+def _file_of_marks(view: View, asked: Request) -> Response:
+    """A file of keys to save: `/marks/keep.txt?of=keep@12`."""
+    name = asked.path_params["name"]
+    table = view.marks.table(Marked.parse(asked.query_params.get("of", "")))
+    body = as_file(table, name.rpartition(".")[2])
+    return Response(body, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})
 
 
 def _differences(view: View, asked: Request) -> dict[str, Any]:
@@ -188,6 +203,11 @@ def _kept(view: View, asked: Request, found: Response) -> Response:
     if asked.query_params.get("run") == view.run:
         found.headers["Cache-Control"] = "private, max-age=3600"
     return found
+
+
+def _range(asked: Request) -> tuple[int, int]:
+    start = _number(asked, "start")
+    return start, min(_number(asked, "stop"), start + _MOST_ROWS)
 
 
 def _number(asked: Request, name: str, usual: int | None = None, most: int = 10**_DIGITS) -> int:

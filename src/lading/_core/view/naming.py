@@ -30,7 +30,7 @@ class Naming:
 
     def command(self, selection: Selection) -> str | None:
         """Return the command that shows the same samples; None if there is none, such as one with two seeds."""
-        if not self.words or (selection.is_random and self.seed not in (None, selection.seed)):
+        if not (self.words and selection.has_name) or (selection.is_random and self.seed not in (None, selection.seed)):
             return None
         options = selection.words(with_seed=self.seed is None)
         steps = (options, self.sorts) if options.startswith("--sort ") else (self.sorts, options)
@@ -38,4 +38,4 @@ class Naming:
 
     def expression(self, selection: Selection) -> str | None:
         """Return the expression in Python that gives the same samples; None if there is none."""
-        return None if self.python is None else self.python + selection.calls()
+        return None if self.python is None or not selection.has_name else self.python + selection.calls()

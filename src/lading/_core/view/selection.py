@@ -12,6 +12,7 @@ from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.filter_steps import Where
 from lading._core.dataset.steps.order_steps import Sample, Shuffle, Sort
 from lading._core.units import parse_sample
+from lading._core.view.marks import Marked, Marks
 from lading.errors import UsageError
 
 __all__ = ["Selection"]
@@ -30,6 +31,7 @@ class Selection:
             the order of the source.
         shuffle: whether the order is random.
         seed: of `sample` and `shuffle`.
+        marked: those with a mark, as `Marked.parse` takes it; empty for all.
     """
 
     where: str = ""
@@ -37,6 +39,7 @@ class Selection:
     sort: str = ""
     shuffle: bool = False
     seed: int = 0
+    marked: str = ""
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Selection:
@@ -50,18 +53,22 @@ class Selection:
         if sort and shuffle:
             raise UsageError("samples are sorted or shuffled", found=f"sort={sort}, shuffle=1",
                              advice="Leave one of them out.")  # fmt: skip
-        made = cls(where, sample, sort, bool(shuffle), int(seed))
-        for _ in made.steps():
-            pass
+        made = cls(where, sample, sort, bool(shuffle), int(seed), query.get("marked", ""))
+        _ = made._mark, [*made._choosing()], [*made._ordering()]
         return made
 
-    def steps(self) -> Iterator[Step]:
-        """Yield the steps of the selection."""
+    @property
+    def _mark(self) -> Marked | None:
+        return Marked.parse(self.marked) if self.marked else None
+
+    def _choosing(self) -> Iterator[Step]:
         if self.where:
             parse_where(self.where)
             yield Where(self.where)
         if self.sample:
             yield Sample(parse_sample(self.sample), self.seed)
+
+    def _ordering(self) -> Iterator[Step]:
         if self.sort:
             yield Sort.of(*self._sort)
         if self.shuffle:
@@ -72,10 +79,17 @@ class Selection:
         column, _, way = self.sort.rpartition(":")
         return (column, way == "desc") if column and way in ("asc", "desc") else (self.sort, False)
 
-    def applied(self, data: OpenDataset) -> OpenDataset:
-        """Return the dataset with these samples alone, in this order."""
-        steps = [*self.steps()]
-        return data.with_steps(*steps) if steps else data
+    def applied(self, data: OpenDataset, marks: Marks | None = None) -> OpenDataset:
+        """Return the dataset with these samples alone, in this order.
+
+        Args:
+            data: the dataset.
+            marks: of its samples; by default those that the user's file keeps.
+        """
+        chosen = _with(data, *self._choosing())
+        if self._mark is not None:
+            chosen = chosen.with_steps((marks or Marks(data)).step(self._mark, chosen.fitting))
+        return _with(chosen, *self._ordering())
 
     def in_any_order(self) -> Selection:
         """Return the selection of the same samples in the order of the source."""
@@ -86,13 +100,22 @@ class Selection:
         """Whether the seed counts."""
         return bool(self.sample) or self.shuffle
 
+    @property
+    def has_name(self) -> bool:
+        """Whether the command line and Python can choose the same samples.
+
+        They take marked samples from a file that the page saves, and before any other step.
+        """
+        return self._mark is None or (self._mark.mark != "none" and not self.sample)
+
     def words(self, *, with_seed: bool = True) -> str:
         """Return the options of the command line that choose the same samples.
 
         Args:
             with_seed: name the seed, if it is not 0.
         """
-        words = ["--where", shlex.quote(self.where)] if self.where else []
+        words = ["--take", self._mark.file] if self._mark is not None else []
+        words += ["--where", shlex.quote(self.where)] if self.where else []
         words += ["--sample", self.sample] if self.sample else []
         words += ["--sort", shlex.quote(self.sort)] if self.sort else []
         words += ["--shuffle"] if self.shuffle else []
@@ -102,10 +125,15 @@ class Selection:
     def calls(self) -> str:
         """Return the calls in Python that choose the same samples."""
         seed = f", seed={self.seed}" if self.seed else ""
-        calls = [f".where({self.where!r})"] if self.where else []
+        calls = [f".take_keys({self._mark.file!r})"] if self._mark is not None else []
+        calls += [f".where({self.where!r})"] if self.where else []
         calls += [f".sample({parse_sample(self.sample)!r}{seed})"] if self.sample else []
         if self.sort:
             column, descending = self._sort
             calls += [f".sort({column!r}{', descending=True' if descending else ''})"]
         calls += [f".shuffle({seed.removeprefix(', ')})"] if self.shuffle else []
         return "".join(calls)
+
+
+def _with(data: OpenDataset, *steps: Step) -> OpenDataset:
+    return data.with_steps(*steps) if steps else data

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.steps.order_steps import Limit
 from lading._core.view.bars import literal, shown_column, spelled
+from lading._core.view.marks import Marks
 from lading._core.view.selection import Selection
 from lading.errors import LadingError
 
@@ -35,10 +36,11 @@ class Statistics:
 
     Args:
         data: the dataset.
+        marks: of its samples.
     """
 
-    def __init__(self, data: OpenDataset) -> None:
-        self._data, self._lock = data, Lock()
+    def __init__(self, data: OpenDataset, marks: Marks) -> None:
+        self._data, self._marks, self._lock = data, marks, Lock()
         self._jobs: OrderedDict[Selection, _Job] = OrderedDict()
         self._fields: list[dict[str, Any]] | None = None
 
@@ -54,7 +56,7 @@ class Statistics:
         with self._lock:
             job = self._jobs.get(selection)
             if job is None or job.was_left:
-                job = self._jobs[selection] = _Job(selection.applied(self._data))
+                job = self._jobs[selection] = _Job(selection.applied(self._data, self._marks))
                 if len(self._jobs) > _MOST_HELD:
                     self._jobs.popitem(last=False)[1].leave()
             self._jobs.move_to_end(selection)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import cached_property
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +22,7 @@ from lading._core.view.checks import Checks
 from lading._core.view.drawer import Drawn
 from lading._core.view.drawers import Drawers
 from lading._core.view.held_pages import HeldPages
+from lading._core.view.marks import Marks
 from lading._core.view.naming import Naming
 from lading._core.view.problems import number_of_row
 from lading._core.view.rows import Rows, Turns
@@ -63,7 +66,7 @@ class View:
         other: View | None = None,
     ) -> None:
         self._data, self.naming = data, naming
-        self._statistics = None if isinstance(data, DataError) else Statistics(data)
+        self._statistics = None if isinstance(data, DataError) else Statistics(data, self.marks)
         self.query = self.data.query if query is None else query
         self.drawers = Drawers()
         self.run = secrets.token_hex(8)
@@ -86,13 +89,18 @@ class View:
     @property
     def statistics(self) -> Statistics:
         """Statistics of selections. Raises DataError where the dataset cannot be opened."""
-        return self._statistics or Statistics(self.data)
+        return self._statistics or Statistics(self.data, self.marks)
+
+    @cached_property
+    def marks(self) -> Marks:
+        """Marks of the samples. Raises DataError where the dataset cannot be opened."""
+        return Marks(self.data)
 
     def rows(self, selection: Selection) -> Rows:
         """Return the samples of a selection; the last few selections stay."""
         with self._lock:
             if selection not in self._rows:
-                self._rows[selection] = Rows(selection.applied(self.data), self._pages, self._turns)
+                self._rows[selection] = Rows(selection.applied(self.data, self.marks), self._pages, self._turns)
                 if len(self._rows) > _MOST_SELECTIONS:
                     self._rows.popitem(last=False)[1].close()
             self._rows.move_to_end(selection)
@@ -159,8 +167,11 @@ class View:
         shown: list[dict[str, Any]] = []
         for batch in page.batches:
             cells = cells_of(rows.data, batch, columns, _SHORT_TEXT, _FEW_ITEMS)
-            for key, of_sample in zip(keys_of(rows.data, batch), cells, strict=True):
-                shown.append({"number": start + len(shown), "key": key, "cells": _as_json(of_sample)})
+            keys, first = keys_of(rows.data, batch), start + len(shown)
+            for place, (key, marked, of_sample) in enumerate(
+                zip(keys, self._ids(rows, keys, first), cells, strict=True)
+            ):
+                shown.append({"number": first + place, "key": key, "id": marked, "cells": _as_json(of_sample)})
         return {"start": start, "rows": shown, "is_last": page.is_last, "is_whole": page.is_whole,
                 "error": None if page.error is None else str(page.error)}  # fmt: skip
 
@@ -170,7 +181,8 @@ class View:
         batch = rows.shown(number)
         [cells] = cells_of(rows.data, batch, None, _LONG_TEXT, _MANY_ITEMS)
         place = rows.data.place_of(number) if rows.count is not None else None
-        return {"number": number, "key": keys_of(rows.data, batch)[0], "cells": _as_json(cells),
+        keys = keys_of(rows.data, batch)
+        return {"number": number, "key": keys[0], "id": self._ids(rows, keys, number)[0], "cells": _as_json(cells),
                 "file": place and place[0], "row": place and place[1]}  # fmt: skip
 
     def number_of_row(self, file: str, row: int) -> dict[str, int | None]:
@@ -195,6 +207,20 @@ class View:
         if self.other is None:
             raise UsageError("there is no dataset to compare with", advice="lading view A --compare B")
         return self.rows(selection), self.other.rows(selection)
+
+    def ids(self, selection: Selection, start: int, stop: int) -> list[str]:
+        """Return what marks belong to, of a range of samples without keys; it waits until they are counted."""
+        rows = self.rows(selection)
+        numbers = np.arange(min(start, len(rows.data)), min(stop, len(rows.data)))
+        return self.marks.of_numbers(rows.data, numbers)
+
+    def _ids(self, rows: Rows, keys: list[str | None], first: int) -> Sequence[str | None]:
+        """What marks belong to; None for samples without a key, and while it is not known."""
+        if self.marks.by_key:
+            return keys
+        if rows.data.chosen is not None and rows.count is None:
+            return [None] * len(keys)
+        return self.marks.of_numbers(rows.data, np.arange(first, first + len(keys)))
 
     def draw(self, what: str, selection: Selection, number: int, column: str, item: int, size: int) -> Drawn:
         """Return what a decoding process makes of a value."""
