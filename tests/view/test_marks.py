@@ -151,7 +151,7 @@ def test_saved_marks_take_the_same_samples(
     page.mark("gone", "keep")  # of a sample that the dataset had once
     at = page.mark("007", "keep")
     saved = tmp_path / f"keep.{kind}"
-    saved.write_bytes(page.get(f"/marks/keep.{kind}", of=f"keep@{at}"))
+    saved.write_bytes(page.get(f"/marks/{kind}", of=f"keep@{at}"))
     monkeypatch.chdir(tmp_path)
     said = CliRunner().invoke(app, ["head", "keyed", "--take", saved.name, "--json"])
     assert said.exit_code == 0, said.output
@@ -169,7 +169,7 @@ def test_saved_marks_take_the_same_samples(
 def test_saved_numbers_take_the_same_samples(plain: Path, tmp_path: Path, page_of: Callable[[Any], _Page]) -> None:
     page = page_of(plain)
     at = max(page.mark("22", "keep"), page.mark("3", "keep"))
-    (tmp_path / "keep.txt").write_bytes(page.get("/marks/keep.txt", of=f"keep@{at}"))
+    (tmp_path / "keep.txt").write_bytes(page.get("/marks/txt", of=f"keep@{at}"))
     assert lading.open(plain).take_keys(tmp_path / "keep.txt")["n"].to_pylist() == [3, 22]
 
 
@@ -177,10 +177,10 @@ def test_a_key_of_two_lines_is_saved_as_parquet_alone(tmp_path: Path, page_of: C
     pq.write_table(pa.table({"__key__": ["a\nb", "number"], "n": [1, 2]}), tmp_path / "in.parquet")
     page = page_of(tmp_path / "in.parquet")
     at = page.mark("number", "keep")
-    assert page.get("/marks/keep.txt", of=f"keep@{at}") == b"__key__\nnumber\n"
+    assert page.get("/marks/txt", of=f"keep@{at}") == b"__key__\nnumber\n"
     at = page.mark("a\nb", "keep")
-    assert "Parquet" in page.client.get("/marks/keep.txt", params={"of": f"keep@{at}"}).json()["error"]
-    (tmp_path / "keep.parquet").write_bytes(page.get("/marks/keep.parquet", of=f"keep@{at}"))
+    assert "Parquet" in page.client.get("/marks/txt", params={"of": f"keep@{at}"}).json()["error"]
+    (tmp_path / "keep.parquet").write_bytes(page.get("/marks/parquet", of=f"keep@{at}"))
     assert len(lading.open(tmp_path / "in.parquet").take_keys(str(tmp_path / "keep.parquet"))) == 2
 
 

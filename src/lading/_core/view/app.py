@@ -75,7 +75,7 @@ def app_of(view: View, token: str, *, any_host: bool = False) -> ASGIApp:
         Route("/", _answering(view, _page)),
         Route("/page/{name}", _answering(view, _page)),
         Route("/api/mark", _answering(view, _mark), methods=["POST"]),
-        Route("/marks/{name}", _answering(view, _file_of_marks)),
+        Route("/marks/{kind}", _answering(view, _file_of_marks)),
         Route("/api/{name}", _answering(view, question)),
         Route("/picture/{what}", _answering(view, _picture, 8)),
         Route("/raw", _answering(view, _bytes, 16)),
@@ -144,11 +144,11 @@ def _mark(view: View, asked: Request) -> Response:
 
 
 def _file_of_marks(view: View, asked: Request) -> Response:
-    """A file of keys to save: `/marks/keep.txt?of=keep@12`."""
-    name = asked.path_params["name"]
-    table = view.marks.table(Marked.parse(asked.query_params.get("of", "")))
-    body = as_file(table, name.rpartition(".")[2])
-    return Response(body, media_type="application/octet-stream", headers={"Content-Disposition": "attachment"})
+    """A file of keys to save: `/marks/txt?of=keep@12`."""
+    marked, kind = Marked.parse(asked.query_params.get("of", "")), asked.path_params["kind"]
+    body = as_file(view.marks.table(marked), kind)
+    headers = {"Content-Disposition": f'attachment; filename="{marked.file}.{kind}"'}
+    return Response(body, media_type="application/octet-stream", headers=headers)
 
 
 def _differences(view: View, asked: Request) -> dict[str, Any]:

@@ -106,10 +106,10 @@ class Marked:
 
     @property
     def file(self) -> str:
-        """Name of the file that lists these samples, as the page saves it."""
+        """Name of the file that lists these samples, as the page saves it: `keep`, `label-cat`, `marks`."""
         if self.mark in _MARKS:
-            return f"{self.mark}.txt"
-        return f"label-{_as_name(self.mark)}.txt" if self.mark.startswith(_LABEL) else "marks.csv"
+            return self.mark
+        return f"label-{_as_name(self.mark)}" if self.mark.startswith(_LABEL) else "marks"
 
     def holds(self, mark: Mark) -> bool:
         """Whether a sample with this mark is meant."""

@@ -114,7 +114,7 @@ class Selection:
         Args:
             with_seed: name the seed, if it is not 0.
         """
-        words = ["--take", self._mark.file] if self._mark is not None else []
+        words = ["--take", f"{self._mark.file}.txt"] if self._mark is not None else []
         words += ["--where", shlex.quote(self.where)] if self.where else []
         words += ["--sample", self.sample] if self.sample else []
         words += ["--sort", shlex.quote(self.sort)] if self.sort else []
@@ -125,7 +125,7 @@ class Selection:
     def calls(self) -> str:
         """Return the calls in Python that choose the same samples."""
         seed = f", seed={self.seed}" if self.seed else ""
-        calls = [f".take_keys({self._mark.file!r})"] if self._mark is not None else []
+        calls = [f".take_keys({f'{self._mark.file}.txt'!r})"] if self._mark is not None else []
         calls += [f".where({self.where!r})"] if self.where else []
         calls += [f".sample({parse_sample(self.sample)!r}{seed})"] if self.sample else []
         if self.sort:

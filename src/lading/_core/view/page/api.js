@@ -13,6 +13,14 @@ export async function ask(name, more = {}, signal = undefined) {
   return answer;
 }
 
+/** Tell the server something to keep, and return its answer. */
+export async function tell(name, said) {
+  const response = await fetch(`/api/${name}?${new URLSearchParams(said)}`, { method: "POST" });
+  const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
+}
+
 /** Return the URL of a value's bytes. */
 export const rawUrl = (number, column, item = 0) => `/raw?${asked({ number, column, item, run })}`;
 

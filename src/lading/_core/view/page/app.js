@@ -7,6 +7,7 @@ import { el, number } from "./dom.js";
 import { grid } from "./grid.js";
 import { listenForHelp } from "./keys.js";
 import { list } from "./list.js";
+import { marks, selected } from "./marks.js";
 import { problems } from "./problems.js";
 import { sample } from "./sample.js";
 import { asked, go, onChange, state } from "./state.js";
@@ -24,6 +25,7 @@ async function start() {
   if (dataset.broken) { problems(main, { dataset }); return; }
   if (dataset.compare && !state().query.has("page")) go({ page: "compare" }, { replace: true });
   choosing = chooser(document.getElementById("choose"), dataset);
+  marks(document.getElementById("marks"), main);
   onChange(draw);
   listenForHelp();
   draw();
@@ -38,6 +40,7 @@ function draw() {
     el("a", { href: `?page=${name}`, "aria-current": now.page === name ? "page" : null,
       onclick: (event) => { event.preventDefault(); go({ page: name, number: null, at: null }); } }, title)));
   choosing.drawn();
+  selected(false);
   count();
   const [, show] = ALL[now.page] ?? PAGES.grid;
   shown = show(main, { dataset, count: () => counted?.count ?? null, error: () => counted?.error ?? null, columns: now.query.getAll("column") });
@@ -72,6 +75,7 @@ function refuse() {
 }
 
 function say() {
+  selected(Boolean(counted) && counted.count !== null);
   choosing.told(counted);
   told.textContent = counted?.error ? "" : counted?.count === null ? "counting …" : `${number(counted.count)} samples`;
 }

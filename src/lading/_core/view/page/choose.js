@@ -65,7 +65,7 @@ export function chooser(form, dataset) {
 
   function drawn() {
     const { query } = state(), [, by, desc] = (query.get("sort") ?? "").match(/^(.*?)(?::(asc|desc))?$/s);
-    const text = query.get("where") ?? "";
+    const text = query.get("where") ?? "", marked = query.get("marked")?.replace(/@\d+$/, "");
     if (where.input.value.trim() !== text) where.input.value = text;
     sort.input.value = by;
     way.value = desc === "desc" ? "desc" : "";
@@ -79,7 +79,8 @@ export function chooser(form, dataset) {
       by && chip(`sorted by ${by}, ${desc === "desc" ? "largest" : "smallest"} first`, { sort: null }),
       sample.value && chip(`sample of ${sample.value}`, { sample: null, ...(shuffle.checked ? {} : { seed: null }) }),
       shuffle.checked && chip("shuffled", { shuffle: null, ...(sample.value ? {} : { seed: null }) }),
-      by || sample.value || shuffle.checked || text ? el("button.chip", { type: "button", onclick: reset }, "Reset") : null,
+      marked && chip(`marked: ${{ any: "any", none: "not yet" }[marked] ?? marked.replace("label:", "")}`, { marked: null }),
+      by || sample.value || shuffle.checked || text || marked ? el("button.chip", { type: "button", onclick: reset }, "Reset") : null,
     ].filter(Boolean));
     say(null);
   }

@@ -5,6 +5,7 @@ import { Chunks } from "./chunks.js";
 import { chooser } from "./columns.js";
 import { el } from "./dom.js";
 import { Focus } from "./focus.js";
+import { marked } from "./marks.js";
 import { Place } from "./place.js";
 import { failed, nothing, rest, totalOf } from "./says.js";
 import { go, opens, state } from "./state.js";
@@ -50,7 +51,7 @@ export function grid(main, { dataset, count, error, columns }) {
       el("div.key", { dir: "auto", title: row.key }, el("b", {}, row.key ?? String(number))),
       picture ? fields.map((name) => el("div.field", {}, columns.length ? el("small", {}, `${name} `) : null, small(row.cells[name], number, name))) : null);
     made.firstChild.style.height = `${tileHeight}px`;
-    return made;
+    return marked(made, row);
   }
 
   const facts = (row, number) => el("dl.facts", {}, fields.map((name) => [el("dt", {}, name), el("dd", {}, small(row.cells[name], number, name))]).flat());

@@ -5,6 +5,7 @@ import { small } from "./cells.js";
 import { chooser } from "./columns.js";
 import { el, number as shown } from "./dom.js";
 import { Focus } from "./focus.js";
+import { marked } from "./marks.js";
 import { Place } from "./place.js";
 import { failed, nothing, rest, totalOf } from "./says.js";
 import { go, opens, state } from "./state.js";
@@ -34,9 +35,9 @@ export function list(main, { dataset, count, error, columns }) {
     const row = chunks.row(number);
     if (!row) return el("a.cells.waiting", opens(number), el("span.number", {}, shown(number)));
     if (row.error) return el("a.cells.error", { ...opens(number), title: row.error }, row.error);
-    return el("a.cells", { ...opens(number), "data-key": row.key },
+    return marked(el("a.cells", { ...opens(number), "data-key": row.key },
       el("span.number", {}, shown(number)), dataset.key ? el("span.key", { dir: "auto", title: row.key }, row.key) : null,
-      names.map((name) => el("span", { "data-column": name }, small(row.cells[name], number, name))));
+      names.map((name) => el("span", { "data-column": name }, small(row.cells[name], number, name)))), row);
   }
 
   function title(name) {

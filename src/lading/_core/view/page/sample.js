@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { large } from "./cells.js";
 import { el, number as shown } from "./dom.js";
 import { isTyping } from "./keys.js";
+import { markButtons, marked } from "./marks.js";
 import { back, memory, note, state } from "./state.js";
 
 const LATE_MS = 250;
@@ -16,7 +17,7 @@ export function sample(main, { dataset, count }) {
   const after = el("button", { onclick: () => step(1), title: "The next sample (→)", "aria-label": "The next sample" }, "→");
   const place = el("span.place"), body = el("div.fields");
   let number = Number(state().number ?? 0), stop = new AbortController(), end = Infinity;
-  main.replaceChildren(el("div.tools.steps", {}, el("button", { onclick: leave, title: "Back (Escape)" }, "Back"), before, after, place), body);
+  main.replaceChildren(el("div.tools.steps", {}, el("button", { onclick: leave, title: "Back (Escape)" }, "Back"), before, after, markButtons(), place), body);
   addEventListener("keydown", onKey);
   show();
 
@@ -60,10 +61,10 @@ export function sample(main, { dataset, count }) {
 
   function article(found, at) {
     const cells = Object.entries(found.cells).sort(([, one], [, other]) => (other.kind === "items") - (one.kind === "items"));
-    return el("article.sample", { "data-number": at, "data-key": found.key },
+    return marked(el("article.sample", { "data-number": at, "data-key": found.key },
       el("h2", { dir: "auto" }, found.key ?? `sample ${shown(at)}`),
       cells.map(([name, cell]) => el("section.field", { "data-column": name, "data-kind": cell.kind },
-        el("h3", { dir: "auto" }, name, el("small", {}, types.get(name) ?? cell.kind)), el("div.value", {}, large(cell, at, name)))));
+        el("h3", { dir: "auto" }, name, el("small", {}, types.get(name) ?? cell.kind)), el("div.value", {}, large(cell, at, name))))), found);
   }
 
   function onKey(event) {

@@ -11,8 +11,8 @@ export const totalOf = (count, chunks) => Math.min(count() ?? FIRST, chunks.end)
 
 /** Return the words for a page without samples. */
 export function nothing(dataset) {
-  const query = state().query, chosen = query.get("where");
-  return el("div.says", {}, chosen ? [el("h2", {}, "No samples"), el("p", {}, "The condition holds for none:"), el("pre", {}, chosen)]
+  const query = state().query, chosen = query.get("where"), marked = query.get("marked");
+  return el("div.says", {}, marked ? [el("h2", {}, "No samples"), el("p", {}, chosen ? "None has both this mark and the condition." : "None has this mark.")] : chosen ? [el("h2", {}, "No samples"), el("p", {}, "The condition holds for none:"), el("pre", {}, chosen)]
     : [el("h2", {}, "An empty dataset"), el("p", {}, `${dataset.title} has ${number(dataset.shards)} ${dataset.shards === 1 ? "shard" : "shards"} of ${dataset.format}, and no samples.`)]);
 }
 

@@ -1,7 +1,7 @@
 // The state of the page is its URL: it can be sent, kept, and gone back to.
 
 /** The parts of the URL that say which samples are shown. */
-export const CHOOSING = ["where", "sample", "sort", "shuffle", "seed"];
+export const CHOOSING = ["where", "sample", "sort", "shuffle", "seed", "marked"];
 const listeners = new Set();
 
 /** What pages tell each other: the number of the sample that was shown last. */
