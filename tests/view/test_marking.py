@@ -85,6 +85,9 @@ def test_clicks_mark_and_the_panel_chooses_and_saves(chromium: Browser, keyed: l
             locate(".kinds a[href*='keep'][href*='txt']").click()
         assert saving.value.suggested_filename == "keep.txt"
         assert Path(saving.value.path()).read_text().split() == ["__key__", "001", "005"]
+        Marks(opened(keyed)).set("001", Mark("keep", "a cat"))
+        tab.page.wait_for_selector("[data-show='label:a cat']", timeout=15_000)
+        assert tab.texts("[data-show]") == ["all samples", "not marked", "marked", "keep", "drop", "a cat"]
         locate("[data-show=keep]").click()
         tab.until("document.querySelector('#told').textContent === '2 samples'")
         tab.until("document.querySelectorAll('.tile b').length === 2")

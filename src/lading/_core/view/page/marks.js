@@ -213,7 +213,7 @@ function fill() {
       el("label", {}, el("input", { type: "radio", name: "brush", checked: brush === what, onchange: () => { brush = what; document.body.dataset.brush = what; } }), does))),
     el("div.choose-marks", {}, el("b", {}, "Show"), el("b.count", {}, ""), el("b", {}, any ? "Save keys" : ""),
       line("", "all samples", null), line("none", "not marked", null), line("any", "marked", any), line("keep", "keep", keep), line("drop", "drop", drop),
-      [...labels].sort().map(([text, count]) => line(`label:${text}`, text, count))),
+      [...labels].sort().flatMap(([text, count]) => line(`label:${text}`, text, count))),
     now && Number(then) !== at ? el("button", { type: "button", onclick: () => choose(now) }, "Marks have changed: show again") : "",
     note ? el("p.note", {}, note) : "",
     el("p.file", {}, any ? "lading head … --take keep.txt · ds.join(\"marks.csv\")" : "Point at a sample: k keeps, d drops, l labels, u undoes."),
