@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import os
 import time
 from importlib.resources import files
 from pathlib import Path
@@ -15,11 +16,13 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 import lading
+from counted_files import CountedFiles
 from lading._core.dataset.opened import opened
 from lading._core.view.app import app_of
 from lading._core.view.bars import spelled
 from lading._core.view.statistics import FIRST_SAMPLES
 from lading._core.view.view import Naming, View
+from tars import tar_of
 
 _COUNT = 1_000
 _START = dt.datetime(2024, 1, 31, tzinfo=dt.UTC)
@@ -163,6 +166,24 @@ def test_statistics_of_the_first_samples_come_before_those_of_all() -> None:
     assert first["stage"] >= 1
     assert first["statistics"]["samples"] in (FIRST_SAMPLES, FIRST_SAMPLES * 3)
     assert _statistics(client)["samples"] == FIRST_SAMPLES * 3
+
+
+def test_of_a_remote_dataset_the_first_samples_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LADING_CACHE", str(tmp_path / "cache"))
+    payload = os.urandom(20_000)
+    members = [member for i in range(2_500) for member in ((f"{i:04}.bin", payload), (f"{i:04}.txt", f"{i}".encode()))]
+    (tmp_path / "in.tar").write_bytes(tar_of(*members))
+    CountedFiles.begin()
+    client = _client(lading.open(f"counted://{tmp_path}/in.tar"))
+    size = (tmp_path / "in.tar").stat().st_size
+    fields = client.get("/api/fields").json()
+    assert [each["name"] for each in fields] == ["__key__", "bin", "len(bin)", "txt", "len(txt)"]
+    assert CountedFiles.read_bytes < 0.4 * size
+    CountedFiles.begin()
+    told = client.get("/api/statistics", params={"wait": 30, "seen": 1}).json()
+    assert (told["stage"], told["is_whole"], told["statistics"]["samples"]) == (2, False, 1_000)
+    assert CountedFiles.read_bytes < 0.8 * size
+    assert _statistics(client, whole="1")["samples"] == 2_500
 
 
 def test_errors_are_told() -> None:

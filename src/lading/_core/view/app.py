@@ -47,9 +47,7 @@ def app_of(view: View, token: str, *, any_host: bool = False) -> ASGIApp:
         "count": lambda view, asked: view.count(Selection.of(asked.query_params), _number(asked, "wait", 0, 30)),
         "fields": lambda view, _: view.statistics.fields(),
         "find": _find,
-        "statistics": lambda view, asked: view.statistics.of(
-            Selection.of(asked.query_params), _number(asked, "seen", 0), _number(asked, "wait", 0, 30)
-        ),
+        "statistics": _statistics,
         "ids": lambda view, asked: view.ids(Selection.of(asked.query_params), *_range(asked)),
         "marks": lambda view, asked: view.marks.since(_number(asked, "since", 0)),
         "rows": _rows,
@@ -155,6 +153,12 @@ def _differences(view: View, asked: Request) -> dict[str, Any]:
     start = _number(asked, "start")
     stop = min(_number(asked, "stop"), start + _MOST_DIFFERENCES)
     return view.differences(Selection.of(asked.query_params), asked.query_params.get("kind", ""), start, stop)
+
+
+def _statistics(view: View, asked: Request) -> dict[str, Any]:
+    seen, wait_s = _number(asked, "seen", 0), _number(asked, "wait", 0, 30)
+    whole = asked.query_params.get("whole") == "1"
+    return view.statistics.of(Selection.of(asked.query_params), seen, wait_s, whole=whole)
 
 
 def _find(view: View, asked: Request) -> dict[str, Any]:

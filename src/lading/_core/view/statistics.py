@@ -8,7 +8,6 @@ from threading import Condition, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from lading._core.dataset.opened import OpenDataset
-from lading._core.dataset.steps.order_steps import Limit
 from lading._core.view.bars import literal, shown_column, spelled
 from lading._core.view.marks import Marks
 from lading._core.view.selection import Selection
@@ -25,7 +24,8 @@ FIRST_SAMPLES = 10_000
 """Statistics of so many samples come before those of all."""
 _READY = 2
 """The stage of a job that has ended."""
-_LOOKED_AT = 1_000
+_FIRST_REMOTE = 1_000
+_LOOKED_AT, _LOOKED_AT_REMOTE = 1_000, 64
 _FEW_VALUES = 20
 _MOST_HELD = 8
 _PATIENCE_S = 10.0
@@ -41,35 +41,37 @@ class Statistics:
 
     def __init__(self, data: OpenDataset, marks: Marks) -> None:
         self._data, self._marks, self._lock = data, marks, Lock()
-        self._jobs: OrderedDict[Selection, _Job] = OrderedDict()
+        self._jobs: OrderedDict[tuple[Selection, bool], _Job] = OrderedDict()
         self._fields: list[dict[str, Any]] | None = None
 
-    def of(self, selection: Selection, seen: int, wait_s: float) -> dict[str, Any]:
+    def of(self, selection: Selection, seen: int, wait_s: float, *, whole: bool = False) -> dict[str, Any]:
         """Return the statistics of a selection as far as they are known, and how far the rest is.
 
         Args:
             selection: the samples; their order does not count.
-            seen: the stage of the last answer: 0 at first, 1 for the first samples, 2 for all.
+            whole: read all samples, also of a remote dataset.
+            seen: the stage of the last answer: 0 at first, 1 for the first samples, 2 at the end.
             wait_s: how long to wait for a later stage, at most.
         """
-        selection = selection.in_any_order()
+        key = selection.in_any_order(), whole or not _is_remote(self._data)
         with self._lock:
-            job = self._jobs.get(selection)
+            job = self._jobs.get(key)
             if job is None or job.was_left:
-                job = self._jobs[selection] = _Job(selection.applied(self._data, self._marks))
+                job = self._jobs[key] = _Job(key[0].applied(self._data, self._marks), whole=key[1])
                 if len(self._jobs) > _MOST_HELD:
                     self._jobs.popitem(last=False)[1].leave()
-            self._jobs.move_to_end(selection)
+            self._jobs.move_to_end(key)
         return job.answer(seen, wait_s)
 
     def fields(self) -> list[dict[str, Any]]:
         """Return what conditions may name, as the first samples show it, each with its kind and frequent values."""
-        from lading._core.jobs.stats.stats import dataset_stats
+        from lading._core.jobs.stats.stats import first_stats
 
         with self._lock:
             if self._fields is None:
-                found = dataset_stats(self._data.with_steps(Limit(_LOOKED_AT)), top=_FEW_VALUES, progress=False)
-                self._fields = [*_fields(self._data, found)]
+                count = _LOOKED_AT_REMOTE if _is_remote(self._data) else _LOOKED_AT
+                found, _ = first_stats(self._data, count, top=_FEW_VALUES)
+                self._fields = _fields(self._data, found)
             return self._fields
 
     def close(self) -> None:
@@ -79,22 +81,32 @@ class Statistics:
                 job.leave()
 
 
+def _is_remote(data: OpenDataset) -> bool:
+    return bool(len(data.shards.listing)) and data.shards.is_remote(0)
+
+
 def _fields(data: OpenDataset, found: Stats) -> list[dict[str, Any]]:
     from lading._core.jobs.stats.summaries import ITEMS
 
-    columns, key = data.first_schema.names, data.key
-    listed: dict[str, tuple[str, TopValues]] = {} if key is None else {key: ("text", ())}
+    columns = _columns(found)
+    listed: dict[str, tuple[str, TopValues]] = {}
+    if found.duplicate_keys is not None:
+        listed[data.shards.row_layout.key] = ("text", ())
     listed |= {
         name: (column.kind, column.top)
         for name, column in found.columns.items()
         if not (found.items and name.partition(".")[0] == ITEMS)
     }
-    listed |= {name: ("", ()) for name in columns if name not in listed}
     return [
         {"name": named, "kind": kind, "values": [text for value, _ in top if (text := literal(value)) is not None]}
         for name, (kind, top) in listed.items()
         if (named := spelled(name, columns)) is not None
     ]
+
+
+def _columns(found: Stats) -> list[str]:
+    """Names of the columns; the others are names of what is inside columns."""
+    return [name for name, column in found.columns.items() if column.size_bytes is not None]
 
 
 class _NobodyWaits(Exception):
@@ -106,10 +118,12 @@ class _Job:
 
     Args:
         data: the dataset.
+        whole: read all samples, not the first ones alone.
     """
 
-    def __init__(self, data: OpenDataset) -> None:
-        self._data, self._changed = data, Condition()
+    def __init__(self, data: OpenDataset, *, whole: bool) -> None:
+        self._data, self._whole, self._changed = data, whole, Condition()
+        self._is_whole = False
         self._stage, self._asked = 0, time.monotonic()
         self._found: Stats | None = None
         self._error: LadingError | None = None
@@ -129,6 +143,7 @@ class _Job:
             stage, found, error, progress = self._stage, self._found, self._error, self._progress
         return {
             "stage": stage,
+            "is_whole": self._is_whole,
             "error": None if error is None else str(error),
             "statistics": None if found is None or stage == seen else self._shown(found),
             "progress": None if progress is None or stage == _READY else {
@@ -138,19 +153,20 @@ class _Job:
     def _shown(self, found: Stats) -> dict[str, Any]:
         from lading._core.jobs.stats.summaries import ITEMS
 
-        columns, items = self._data.first_schema.names, ITEMS if found.items else ""
+        columns, items = _columns(found), ITEMS if found.items else ""
         told = found.to_dict()
         return {**told, "columns": [shown_column(column, columns, items) for column in found.columns.values()]}
 
     def _run(self) -> None:
-        from lading._core.jobs.stats.stats import dataset_stats
+        from lading._core.jobs.stats.stats import dataset_stats, first_stats
 
         try:
-            first = self._data.with_steps(Limit(FIRST_SAMPLES))
-            found = dataset_stats(first, on_progress=self._report, progress=False)
-            if found.samples == FIRST_SAMPLES:
+            count = _FIRST_REMOTE if _is_remote(self._data) else FIRST_SAMPLES
+            found, self._is_whole = first_stats(self._data, count, on_progress=self._report)
+            if not self._is_whole and self._whole:
                 self._set(1, found)
                 found = dataset_stats(self._data, on_progress=self._report, progress=False)
+                self._is_whole = True
             self._set(_READY, found)
         except _NobodyWaits:
             self.was_left = True

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 from lading._core.arguments import public
+from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.query import Query, Queryable
 from lading._core.dataset.shards.iteration import materialise_parts, shard_batches
 from lading._core.dataset.shards.shards import Shards
@@ -24,7 +25,7 @@ from lading._core.processes.pickled import decode_value, encode_value
 from lading.errors import UsageError
 from lading.options import OpeningOptions, WorkerOptions
 
-__all__ = ["begin_stats", "dataset_stats"]
+__all__ = ["begin_stats", "dataset_stats", "first_stats"]
 
 _MAX_ROWS, _MAX_BYTES = 16_384, 64 << 20
 _TOP = 10
@@ -69,6 +70,26 @@ def dataset_stats(
             found.merge(decode_value(told["summaries"]))
         dataset.bad.refuse_all(len(dataset.listing))
         return stats_of(found, top)
+
+
+def first_stats(
+    data: OpenDataset, count: int, *, top: int = _TOP, on_progress: OnProgress | None = None
+) -> tuple[Stats, bool]:
+    """Return statistics of the first samples of an open dataset, and whether there are no more. Others are not read.
+
+    Args:
+        data: the dataset.
+        count: of samples, at least; those of one batch are not divided. Whether more follow is not looked at.
+        top: most frequent values of each column.
+        on_progress: called after every batch.
+    """
+    found = Summaries(data.view)
+    for size in _add_all(data.shards, data.looked_at(count, None), found):
+        if on_progress is not None:
+            on_progress(Progress(0, len(data.shards.listing), found.samples, size))
+        if found.samples >= count:
+            return stats_of(found, top), False
+    return stats_of(found, top), True
 
 
 def begin_stats(dataset: Shards) -> Look:

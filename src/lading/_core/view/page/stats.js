@@ -12,13 +12,13 @@ export function statistics(main) {
   const cards = el("div.cards");
   main.replaceChildren(el("div.statistics", {}, el("div.summary", {}, head, bar),
     query.get("sample") ? el("p.more", {}, "These are of a sample. A click shows all samples of a bar or value.") : null, cards));
-  follow();
+  follow(null);
 
-  async function follow() {
+  async function follow(whole) {
     let seen = 0, of = "";
     while (!stop.signal.aborted) {
       let answer;
-      try { answer = await ask("statistics", { seen, wait: 1 }, stop.signal); } catch (error) {
+      try { answer = await ask("statistics", { seen, wait: 1, whole }, stop.signal); } catch (error) {
         if (!stop.signal.aborted) fail(error.message);
         return;
       }
@@ -27,7 +27,7 @@ export function statistics(main) {
       const found = answer.statistics;
       if (found) {
         cards.replaceChildren(...found.columns.map(card));
-        of = answer.stage === 1 ? `Of the first ${number(found.samples)} samples.` : summary(found);
+        of = answer.is_whole ? summary(found) : `Of the first ${number(found.samples)} samples.`;
       }
       seen = answer.stage;
       const { samples, share, phase } = answer.progress ?? {};
@@ -35,7 +35,9 @@ export function statistics(main) {
         [of, samples ? `${phase || "Reading all"}: ${number(samples)} samples${share ? `, ${Math.round(share * 100)} %` : ""} …` : "Reading …"].join(" ");
       bar.hidden = seen === 2;
       if (share) bar.value = share; else bar.removeAttribute("value");
-      if (seen === 2) return;
+      if (seen !== 2) continue;
+      if (!answer.is_whole && of) head.append(" ", el("button", { type: "button", onclick: () => follow("1") }, "Read all of them"));
+      return;
     }
   }
 
