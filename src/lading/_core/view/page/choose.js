@@ -3,9 +3,12 @@
 import { ask } from "./api.js";
 import { completing, fitting, ofCondition } from "./complete.js";
 import { el } from "./dom.js";
+import { KEYS, isTyping } from "./keys.js";
 import { CHOOSING, go, state } from "./state.js";
 
 let fields = null; // a promise of what conditions may name
+
+KEYS.push(["/", "write a condition"]);
 
 const known = () => (fields ??= ask("fields").catch(() => { fields = null; return []; }));
 
@@ -36,6 +39,11 @@ export function chooser(form, dataset) {
     go({ where: text, sort: by && (way.value ? `${by}:desc` : by), sample: sample.value.trim(), number: null,
       shuffle: shuffle.checked && !by ? "1" : null, seed: (shuffle.checked || sample.value.trim()) && Number(seed.value) ? seed.value : null });
   };
+  addEventListener("keydown", (event) => {
+    if (event.key !== "/" || isTyping(event)) return;
+    event.preventDefault();
+    where.input.select();
+  });
   form.addEventListener("focusin", known, { once: true }); // so that they are there when somebody types
   sort.input.addEventListener("input", () => { if (sort.input.value) shuffle.checked = false; });
   shuffle.addEventListener("change", () => { if (shuffle.checked) sort.input.value = ""; });
@@ -80,7 +88,7 @@ export function chooser(form, dataset) {
       sample.value && chip(`sample of ${sample.value}`, { sample: null, ...(shuffle.checked ? {} : { seed: null }) }),
       shuffle.checked && chip("shuffled", { shuffle: null, ...(sample.value ? {} : { seed: null }) }),
       marked && chip(`marked: ${{ any: "any", none: "not yet" }[marked] ?? marked.replace("label:", "")}`, { marked: null }),
-      by || sample.value || shuffle.checked || text || marked ? el("button.chip", { type: "button", onclick: reset }, "Reset") : null,
+      CHOOSING.some((name) => query.get(name)) ? el("button.chip", { type: "button", onclick: reset }, "Reset") : null,
     ].filter(Boolean));
     say(null);
   }
