@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from lading._core.cli.source import open_chosen
 from lading._core.dataset.opened import opened
 from lading._core.view.naming import Naming
 from lading._core.view.selection import Selection
+from lading._core.view.shell import shell_line, shell_word
 from lading._core.view.view import View
 from step_cases import CASES, SOURCES, write_sources
 
@@ -141,6 +143,22 @@ def test_all_ways_of_opening(typed: list[str]) -> None:
         told = _agree(_SELECTIONS[selection], *typed)
         assert told["command"]
         assert told["python"]
+
+
+@pytest.mark.parametrize("word, quoted", [
+    ("in", "in"), ("two words", "'two words'"), ("lang == 'en'", '"lang == \'en\'"'),
+    ("lang != 'en'", '"lang != \'en\'"'),
+])  # fmt: skip
+def test_words_are_quoted_as_people_do(word: str, quoted: str) -> None:
+    assert shell_word(word) == quoted
+
+
+@pytest.mark.mechanism("words that a shell reads")
+def test_a_shell_reads_the_words() -> None:
+    words = ["a'b", "$HOME 'x'", "`ls` 'x'", "a\\ 'b", "!x 'y'", "x != 'y'", "say \"x\" and 'y'", "two\nlines 'z'", ""]
+    line = shell_line(["printf", "%s\\0", *words])
+    read = subprocess.run(["/bin/sh", "-c", line], stdout=subprocess.PIPE, check=True).stdout
+    assert read.decode().split("\0")[:-1] == words
 
 
 def test_secrets_are_left_out() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from lading._core.cli.options import one_or_many
 from lading._core.cli.source import are_mixed
 from lading._core.secret_urls import cleaned
 from lading._core.view.naming import Naming
+from lading._core.view.shell import shell_line
 from lading.limits import Limits
 from lading.options import InterleavedOptions, ReadOptions
 
@@ -51,8 +51,8 @@ def naming_of(
     places = {place for span in sorts for place in span}
     return Naming(
         title=cleaned(" ".join(sources)),
-        words=shlex.join(word for place, word in enumerate(kept) if place not in places),
-        sorts=shlex.join(kept[place] for place in sorted(places)),
+        words=shell_line(word for place, word in enumerate(kept) if place not in places),
+        sorts=shell_line(kept[place] for place in sorted(places)),
         seed=(steps.seed or 0) if {"shuffle", "sample"} & {name for name, _ in steps.steps} else None,
         python=None if calls is None else _opened(sources, opening) + calls,
     )

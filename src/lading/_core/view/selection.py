@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -13,6 +12,7 @@ from lading._core.dataset.steps.filter_steps import Where
 from lading._core.dataset.steps.order_steps import Sample, Shuffle, Sort
 from lading._core.units import parse_sample
 from lading._core.view.marks import Marked, Marks
+from lading._core.view.shell import shell_word
 from lading.errors import UsageError
 
 __all__ = ["Selection"]
@@ -115,9 +115,9 @@ class Selection:
             with_seed: name the seed, if it is not 0.
         """
         words = ["--take", f"{self._mark.file}.txt"] if self._mark is not None else []
-        words += ["--where", shlex.quote(self.where)] if self.where else []
-        words += ["--sample", self.sample] if self.sample else []
-        words += ["--sort", shlex.quote(self.sort)] if self.sort else []
+        words += ["--where", shell_word(self.where)] if self.where else []
+        words += ["--sample", shell_word(self.sample)] if self.sample else []
+        words += ["--sort", shell_word(self.sort)] if self.sort else []
         words += ["--shuffle"] if self.shuffle else []
         words += ["--seed", str(self.seed)] if with_seed and self.seed and self.is_random else []
         return " ".join(words)

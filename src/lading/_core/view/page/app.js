@@ -20,8 +20,9 @@ let dataset = null, choosing = null, counted = null, shown = null, waiting = nul
 
 async function start() {
   try { dataset = await ask("dataset"); } catch (error) { main.replaceChildren(el("p.error", {}, error.message)); return; }
-  document.title = `${dataset.title} – lading`;
-  document.getElementById("title").textContent = dataset.title;
+  document.title = `${[dataset.title, ...(dataset.steps ?? [])].join(" ")} – lading`;
+  const title = document.getElementById("title");
+  title.textContent = title.title = dataset.title;
   if (dataset.broken) { problems(main, { dataset }); return; }
   if (dataset.compare && !state().query.has("page")) go({ page: "compare" }, { replace: true });
   choosing = chooser(document.getElementById("choose"), dataset);
