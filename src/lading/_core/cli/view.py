@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -56,29 +56,35 @@ def view(  # noqa: PLR0913 - one argument a decision of the user
     Example: lading view photos
     """
     with Output(as_json=False, debug=debug) as out:
-        from rich.text import Text
+        from lading._core.view.drawers import Drawers
 
-        from lading._core.cli.naming import naming_of
-        from lading._core.dataset.opened import opened
-        from lading._core.dataset.query import Query
-        from lading._core.view.serve import Address, Server
-        from lading._core.view.view import Naming, View
-        from lading.errors import DataError
-
-        address, opening, steps = Address(host, port, token), reading(), choosing()
-        # Pages of a map stay in memory, and a file that becomes shorter under one ends the process.
-        opening, naming = {**opening, "mmap": False}, naming_of(words, _OWN, sources, opening, steps)
         with ExitStack() as held:
+            drawers = Drawers()
+            held.callback(drawers.close)
+            drawers.start()  # a process that decodes is ready by the time the dataset is open
 
-            def shown(names: Sequence[str], naming: Naming, other: View | None = None) -> View:
+            from rich.text import Text
+
+            from lading._core.cli.naming import naming_of
+            from lading._core.dataset.opened import opened
+            from lading._core.dataset.query import Query
+            from lading._core.view.serve import Address, Server
+            from lading._core.view.view import Naming, View
+            from lading.errors import DataError
+
+            address, opening, steps = Address(host, port, token), reading(), choosing()
+            # Pages of a map stay in memory, and a file that becomes shorter under one ends the process.
+            opening, naming = {**opening, "mmap": False}, naming_of(words, _OWN, sources, opening, steps)
+
+            def shown(names: Sequence[str], naming: Naming, **more: Any) -> View:
                 try:
                     dataset = held.enter_context(open_chosen(names, opening, steps))
-                    return View(opened(dataset), naming, other=other)
+                    return View(opened(dataset), naming, **more)
                 except DataError as error:  # the page says what is damaged, and what helps
-                    return View(error, naming, Query.of(one_or_many(names), **opening), other=other)
+                    return View(error, naming, Query.of(one_or_many(names), **opening), **more)
 
             other = shown([compare], naming_of([], _OWN, [compare], opening, steps)) if compare else None
-            server = Server(shown(sources, naming, other), address)
+            server = Server(shown(sources, naming, other=other, drawers=drawers), address)
             out.print([Text(f"{naming.title}: {server.url}", no_wrap=True), "Ctrl-C stops."])
             if not no_browser:
                 server.open_browser()

@@ -8,21 +8,24 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import LifoQueue
 from threading import Lock
 
+from lading._core.processes.cores import usable_cores
 from lading._core.view.drawer import Drawer, Drawn
 
 __all__ = ["Drawers"]
 
 _HELD_BYTES = 64 << 20
+_FEWEST, _MOST = 2, 4
 
 
 class Drawers:
     """Processes that decode, started when there is work, and the newest of what they made.
 
     Args:
-        count: of processes.
+        count: of processes; by default one a core, from 2 to 4.
     """
 
-    def __init__(self, count: int = 2) -> None:
+    def __init__(self, count: int | None = None) -> None:
+        count = count or max(_FEWEST, min(usable_cores(), _MOST))
         self._free: LifoQueue[Drawer | None] = LifoQueue()
         for _ in range(count):
             self._free.put(None)

@@ -47,11 +47,12 @@ class View:
         naming: how a user names it.
         query: the dataset as a value; by default that of `data`.
         other: a dataset to compare it with.
+        drawers: the processes that decode, if they were started before.
 
     Attributes:
         naming: as given.
         query: the dataset as a value.
-        drawers: the processes that decode.
+        drawers: as given, or others.
         run: of this view alone. Browsers keep answers whose URL has it.
         checks: of the dataset, which run in threads.
         other: as given.
@@ -64,11 +65,12 @@ class View:
         query: Query | None = None,
         *,
         other: View | None = None,
+        drawers: Drawers | None = None,
     ) -> None:
         self._data, self.naming = data, naming
         self._statistics = None if isinstance(data, DataError) else Statistics(data, self.marks)
         self.query = self.data.query if query is None else query
-        self.drawers = Drawers()
+        self.drawers = drawers or Drawers()
         self.run = secrets.token_hex(8)
         self._values = Values()
         self.checks = Checks(self.query)
