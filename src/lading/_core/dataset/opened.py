@@ -406,7 +406,11 @@ class OpenDataset(HoldsQuery):
     def key(self) -> str | None:
         """Name of the column of keys; None if the samples have none."""
         layout = self.shards.row_layout
-        return layout.key if layout.is_keyed or layout.key in self.first_schema.names else None
+        if layout.is_keyed:
+            return layout.key
+        is_known = self.shards.knows_schema or has_map(self._query.steps)
+        names = self.first_schema.names if is_known else self.column_names  # a tar is not read for its schema
+        return layout.key if layout.key in names else None
 
     def values(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
         """Yield the values of columns, or of fields inside them, of all samples in order; see `order.numbers.Look`."""

@@ -153,7 +153,7 @@ class Marks:
 
     # What is marked
 
-    @property
+    @cached_property
     def by_key(self) -> bool:
         """Whether marks belong to keys; else to numbers of samples in the source."""
         return self._data.key is not None
