@@ -21,18 +21,33 @@ export function picture(cell, at, column, item, told) {
   frame.style.aspectRatio = `${width || 1} / ${height || 1}`;
   frame.style.width = `min(100%, ${wide}px, calc(75vh * ${(width || 1) / (height || 1)}))`;
   const zoom = zoomed(frame, image, width);
-  return el("figure.picture", {}, frame, el("figcaption", {},
+  const figure = el("figure.picture", {}, frame, el("figcaption", {},
     el("span.zoom", {},
       el("button", { "aria-label": "Smaller", onclick: () => zoom.by(1 / 1.5) }, "−"), el("button", { "aria-label": "Larger", onclick: () => zoom.by(1.5) }, "+"),
       el("button", { title: "A pixel of the picture is one of the screen", onclick: () => zoom.pixels() }, "1:1"), el("button", { onclick: () => zoom.to(1) }, "Fit")),
     el("span.told", {}, told, isWhole ? "" : " (shown smaller)"), download(at, column, item)));
+  if (isWhole) image.addEventListener("load", compare, { once: true });
+  return figure;
 
   async function failed() {
     if (image.getAttribute("src") !== preview) { image.src = preview; return; }
-    const answer = await fetch(preview).catch(() => null);
-    frame.replaceWith(el("p.error", {}, `This picture cannot be decoded: ${answer ? await answer.text() : "no answer"}`));
+    frame.replaceWith(el("p.error", {}, `This picture cannot be decoded: ${await refusal(preview) ?? "the browser refuses it"}`));
+  }
+
+  async function compare() { // a browser shows what it can of a damaged picture, and says nothing
+    const why = image.getAttribute("src") === preview ? null : await refusal(thumbnailUrl(at, column, item));
+    if (why) figure.append(el("p.error", {}, `This picture is damaged: ${why}`));
   }
 }
+
+/** Return why the server decodes no picture; null if it does. */
+async function refusal(url) {
+  const answer = await fetch(url).catch(() => null);
+  return answer === null ? "no answer" : answer.ok ? null : words(answer);
+}
+
+/** Return the words of an answer that is an error. */
+const words = async (answer) => (await answer.json().catch(() => ({}))).error ?? `the server answered ${answer.status}`;
 
 /** Let a picture in a frame be enlarged about a point, and moved. */
 function zoomed(frame, image, pixels) {
@@ -147,7 +162,7 @@ export function hex(at, column, item, length, told) {
   const made = el("figure.bytes", {}, shown, el("figcaption", {},
     el("span.told", {}, length > HEX ? `the first ${HEX} of ${told}` : told), download(at, column, item)));
   if (length !== 0) fetch(rawUrl(at, column, item), { headers: { Range: `bytes=0-${HEX - 1}` } }).then(async (answer) => {
-    if (!answer.ok) { shown.replaceWith(el("p.error", {}, await answer.text())); return; }
+    if (!answer.ok) { shown.replaceWith(el("p.error", {}, await words(answer))); return; }
     const data = new Uint8Array(await answer.arrayBuffer()).slice(0, HEX), lines = [];
     for (let start = 0; start < data.length; start += 16) {
       const part = [...data.slice(start, start + 16)];
