@@ -31,7 +31,7 @@ export function grid(main, { dataset, count, error, columns }) {
   seen.observe(body);
 
   function seeing(first, stop) {
-    place.keep(first);
+    place.keep(first, stop);
     chunks.see(first * across, stop * across);
   }
 

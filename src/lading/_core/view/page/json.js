@@ -10,7 +10,7 @@ export function tree(text) {
   let found;
   try { found = parse(text); } catch { return el("pre.json", { dir: "auto" }, text); }
   const root = el("div.json.tree", {}, shown(found, [], "", 0));
-  if (!found.children) return root;
+  if (!root.querySelector("details details, details:not([open])")) return root; // nothing to fold
   return el("div.foldable", {}, root, el("p.folds", {}, el("button", { onclick: () => unfold(root) }, "Unfold all"), el("button", { onclick: () => fold(root) }, "Fold all")));
 }
 

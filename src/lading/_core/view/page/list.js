@@ -28,7 +28,7 @@ export function list(main, { dataset, count, error, columns }) {
   main.replaceChildren(el("div.tools", {}, chooser(dataset, columns, names), left), body);
   const chunks = new Chunks(names, told);
   const head = el("div.cells.head", { role: "row" }, el("span.number", {}, "#"), all.map(title));
-  const lines = new Virtual(body, high, line, (first, stop) => { place.keep(first); chunks.see(first, stop); }, head);
+  const lines = new Virtual(body, high, line, (first, stop) => { place.keep(first, stop); chunks.see(first, stop); }, head);
   const total = () => totalOf(count, chunks), focus = new Focus(lines, () => 1, total), place = new Place(() => 1);
 
   function line(number) {

@@ -28,11 +28,14 @@ export class Place {
     }
   }
 
-  /** Note the first line that is seen. */
-  keep(first) {
+  /** Note the first line that is seen; the number of the URL goes when its sample is scrolled away. */
+  keep(first, stop) {
     if (this.wanted !== null) return;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => note({ at: first * this.across() || null }), WAIT_MS);
+    this.timer = setTimeout(() => {
+      const number = state().number, line = Math.floor(Number(number) / this.across());
+      note({ at: first * this.across() || null, number: line >= first && line < stop ? number : null });
+    }, WAIT_MS);
   }
 
   close() { clearTimeout(this.timer); }
