@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 import lading
+from golden_cases import Golden
 from lading._core.dataset.opened import opened
 from lading._core.features.types import Array
 from lading._core.view.cells import npy_of
@@ -66,3 +68,12 @@ def test_arrays_without_a_header_become_numpy_files() -> None:
     made = npy_of(feature, array.tobytes())
     assert np.array_equal(np.load(io.BytesIO(made)), array)
     assert npy_of(feature, made) == made
+
+
+def test_a_sample_that_cannot_be_read_says_why_in_its_place(golden: Golden) -> None:
+    with chdir(golden("interleaved") / "source-refs"):  # its references are relative
+        view = View(opened(lading.open(["refs.parquet"])), Naming("", "", ""))
+        [row] = view.page(Selection(), 0, 60, ["items"])["rows"]
+        view.close()
+    assert (row["number"], "cells" in row) == (0, False)
+    assert "no such frame in this TIFF file" in row["error"]

@@ -7,7 +7,7 @@ const kept = { isOpen: false, focus: null }; // each choice draws the page anew
 
 /** Return the chooser. `shown` are the columns that the page shows while none are chosen. */
 export function chooser(dataset, columns, shown) {
-  const own = dataset.columns.map((column) => column.name), types = new Map(dataset.columns.map((column) => [column.name, column.type]));
+  const own = dataset.columns.map((column) => column.name).filter((name) => name !== dataset.key), types = new Map(dataset.columns.map((column) => [column.name, column.type]));
   const chosen = columns.length ? columns : shown;
   const choose = (names, focus) => { kept.focus = focus; go({ column: names }, { replace: true }); };
   const line = (name) => el("label", {}, el("input", { type: "checkbox", checked: chosen.includes(name), "data-name": name,
