@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.request import HTTPCookieProcessor, build_opener
 
 import numpy as np
@@ -24,8 +24,12 @@ from lading import features
 from lading._core.dataset.opened import opened
 from lading._core.dataset.query import Query
 from lading._core.view.app import app_of
+from lading._core.view.serve import Address, Server
 from lading._core.view.view import Naming, View
 from lading.errors import DataError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 COUNT, DAMAGED = 150, 77
 
@@ -121,6 +125,9 @@ def test_a_row_is_found_behind_steps(damaged: Path) -> None:
         [group] = _checked(client, "files")["groups"]
         place = {"file": group["findings"][0]["file"], "row": group["findings"][0]["row"]}
         assert client.get("/api/row", params=place).json() == {"number": COUNT - 1 - DAMAGED}
+        chosen = {**place, "where": "json.score < 39"}
+        assert client.get("/api/row", params=chosen).json() == {"number": 0}
+        assert client.get("/api/row", params={**place, "where": "json.score < 30"}).json() == {"number": None}
         assert client.get("/api/row", params={**place, "file": "other.tar"}).json() == {"number": None}
         first = {"file": str(damaged / "shard-000000.tar"), "row": "0"}
         assert client.get("/api/row", params=first).json() == {"number": None}
@@ -226,6 +233,48 @@ def test_all_pictures_are_decoded_and_those_that_fail_are_listed(tmp_path: Path,
     else:
         assert found == [(i // 4, "pictures", i % 4) for i in wrong]
     assert all(each["error"] for each in state["failures"])
+
+
+@pytest.mark.soak
+def test_the_page_shows_what_is_damaged_and_the_sample(chromium: Browser, damaged: Path) -> None:
+    server = Server(View(opened(str(damaged)), Naming("in", "in", "a")), Address(port=0))
+    server.start()
+    base, _, token = server.url.partition("?")
+    try:
+        page = chromium.new_page()
+        wrong: list[str] = []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(f"{base}?page=problems&{token}")
+        page.wait_for_selector(".verdict.good >> text=No problems")
+        page.get_by_role("button", name="All files").click()
+        page.wait_for_selector("summary >> text=a row differs from the checksum")
+        assert f"lading repair {damaged}" in page.locator(".command code").all_text_contents()
+        page.get_by_role("button", name="Show the sample").click()
+        page.wait_for_selector(f".found a >> text={DAMAGED:03}")
+        page.locator(".found a").click()
+        page.wait_for_selector(f"h2 >> text={DAMAGED:03}")
+        assert wrong == []
+    finally:
+        server.close()
+
+
+@pytest.mark.soak
+def test_the_page_of_a_dataset_that_cannot_be_opened(chromium: Browser, sound: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.tar"
+    broken.write_bytes((sound / "shard-000000.tar").read_bytes()[:9000])
+    with pytest.raises(DataError) as caught:
+        lading.open(broken)
+    view = View(caught.value, Naming("broken", "broken.tar", None), Query.of(str(broken)))
+    server = Server(view, Address(port=0))
+    server.start()
+    try:
+        page = chromium.new_page()
+        page.goto(server.url)
+        page.wait_for_selector("text=This dataset cannot be opened")
+        page.wait_for_selector(f".command code >> text=lading salvage {broken} DST")
+        assert page.locator(".broken .error").all_text_contents() == [str(caught.value)]
+    finally:
+        server.close()
 
 
 @pytest.mark.soak

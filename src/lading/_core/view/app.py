@@ -58,7 +58,9 @@ def app_of(view: View, token: str, *, any_host: bool = False) -> ASGIApp:
             Selection.of(asked.query_params), _number(asked, "wait", 0, _MOST_WAIT_S)
         ),
         "differences": _differences,
-        "row": lambda view, asked: view.number_of_row(asked.query_params.get("file", ""), _number(asked, "row")),
+        "row": lambda view, asked: view.number_of_row(
+            Selection.of(asked.query_params), asked.query_params.get("file", ""), _number(asked, "row")
+        ),
         "waveform": lambda view, asked: _drawn(view, asked, "waveform", 600).facts,
         "array": lambda view, asked: _drawn(view, asked, "array", 600).facts,
     }

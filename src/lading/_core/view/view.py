@@ -187,9 +187,9 @@ class View:
         return {"number": number, "key": keys[0], "id": self._ids(rows, keys, number)[0], "cells": _as_json(cells),
                 "file": place and place[0], "row": place and place[1]}  # fmt: skip
 
-    def number_of_row(self, file: str, row: int) -> dict[str, int | None]:
-        """Return the number of the sample that has a row of a shard; None if there is none."""
-        return {"number": number_of_row(self.data, file, row)}
+    def number_of_row(self, selection: Selection, file: str, row: int) -> dict[str, int | None]:
+        """Return the number, in a selection, of the sample that has a row of a shard; None if there is none."""
+        return {"number": number_of_row(self.rows(selection).data, file, row)}
 
     def comparison(self, selection: Selection, wait_s: float) -> dict[str, Any]:
         """Return how far the comparison of both datasets is, and the numbers of differences; it begins when asked."""

@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { large, small } from "./cells.js";
 import { bytes, el, number as shown } from "./dom.js";
-import { go, state } from "./state.js";
+import { go, opens, state } from "./state.js";
 
 const POLL_MS = 400, PAGE = 20, SAME = 300;
 const KINDS = { changed: "Changed", only_a: "Only in A", only_b: "Only in B" };
@@ -74,7 +74,7 @@ function difference(found) {
   const name = key ?? `sample ${shown(a ?? b)}`;
   const numbers = [a !== null && `A ${shown(a)}`, b !== null && `B ${shown(b)}`].filter(Boolean).join(", ");
   return el("section.difference", { "data-key": name },
-    el("h3", { dir: "auto" }, a === null ? name : el("a", { href: "#", onclick: (event) => { event.preventDefault(); go({ page: "sample", number: a }); } }, name),
+    el("h3", { dir: "auto" }, a === null ? name : el("a", opens(a), name),
       el("small", {}, ` ${numbers}`)),
     error ? el("p.error", { dir: "auto" }, error) : null,
     cells ? el("dl.alone", {}, Object.entries(cells).flatMap(([column, cell]) =>

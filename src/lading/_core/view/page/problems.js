@@ -1,8 +1,9 @@
 // Problems: what verify and doctor find, the commands that help, and a look at all pictures.
 
 import { ask } from "./api.js";
+import { small } from "./cells.js";
 import { bytes, el, number as shown } from "./dom.js";
-import { asked, go } from "./state.js";
+import { opens } from "./state.js";
 
 const POLL_MS = 400;
 const DEPTHS = {
@@ -100,21 +101,31 @@ function finding(one) {
     facts.length ? el("p", { dir: "auto" }, facts.join(", ")) : null,
     one.advice ? el("p.more", { dir: "auto" }, one.advice) : null,
     one.details?.length ? el("ul", {}, one.details.map((text) => el("li", { dir: "auto" }, text))) : null,
-    one.row !== undefined && one.file ? show({ file: one.file, row: one.row }) : null);
+    (one.row !== undefined && one.file) || one.sample !== undefined ? sampleOf(one) : null);
 }
 
-/** Return a button that shows the sample of a row. */
-function show(place) {
-  const told = el("span.more", { role: "status" });
-  return el("p", {}, el("button", { onclick: async () => {
+/** Return a button that shows the sample of a finding below it. */
+function sampleOf({ file, row, sample: key }) {
+  const told = el("span.more", { role: "status" }), body = el("div");
+  const button = el("button", { "aria-expanded": "false", onclick: async () => {
+    if (body.hasChildNodes()) { body.replaceChildren(); button.setAttribute("aria-expanded", "false"); return; }
     told.textContent = " looking for it …";
     try {
-      const { number } = await ask("row", place);
-      told.textContent = number === null ? " The dataset that is shown does not have this row." : "";
-      if (number !== null) go({ page: "sample", number, where: null, sample: null, sort: null, shuffle: null, seed: null });
+      const { number } = row !== undefined && file ? await ask("row", { file, row }) : await ask("find", { key });
+      told.textContent = number === null ? " The samples that are chosen above do not have it." : "";
+      if (number !== null) body.replaceChildren(shortSample(await ask("sample", { number }), number));
+      button.setAttribute("aria-expanded", String(body.hasChildNodes()));
     } catch (error) { told.textContent = ` ${error.message}`; }
-  } }, "Show the sample"), told);
+  } }, "Show the sample");
+  return el("div", {}, button, told, body);
 }
+
+function shortSample({ key, cells }, number) {
+  return el("section.found", {}, link(key, number), el("dl.alone", {}, Object.entries(cells).flatMap(([column, cell]) =>
+    [el("dt", {}, column), el("dd", {}, small(cell, number, column))])));
+}
+
+const link = (key, number) => el("a", { dir: "auto", ...opens(number) }, key ?? `sample ${shown(number)}`);
 
 function layout({ problem, shard, measured, why, shards }) {
   return el("details.group", { open: true, "data-level": "layout" },
@@ -132,9 +143,7 @@ function lookedAt(state, look) {
   if (state.stopped) parts.push(el("p.more", {}, "Stopped: not all pictures were decoded."));
   parts.push(el(`p.verdict.${state.failed ? "error" : "good"}`, {},
     `${amount(state.decoded, "picture")} decoded, ${shown(state.failed)} failed`));
-  if (state.failures.length) parts.push(el("ol.failures", {}, state.failures.map(({ number, key, column, item, error }) => el("li", {},
-    el("a", { dir: "auto", href: `?${asked({ page: "sample", number })}`,
-      onclick: (event) => { event.preventDefault(); go({ page: "sample", number }); } }, key ?? `sample ${shown(number)}`),
+  if (state.failures.length) parts.push(el("ol.failures", {}, state.failures.map(({ number, key, column, item, error }) => el("li", {}, link(key, number),
     ` ${column}${item ? ` ${item}` : ""}: `, el("span.error", { dir: "auto" }, error)))));
   if (state.failed > state.failures.length) parts.push(el("p.more", {}, `${shown(state.failed - state.failures.length)} more failed`));
   return parts;
