@@ -15,7 +15,7 @@ const SENTENCES = { counts: "counts", sizes: "sizes", checksums: "checksums", ha
   videos: "external videos", keys: "keys", digest: "the digest", manifest: "the manifest" };
 
 /** Show the problems; return what takes the page away. */
-export function problems(main, { dataset }) {
+export function problems(main, { dataset, count = () => null }) {
   const stop = new AbortController(), found = el("div", { "aria-live": "polite" }), pictures = el("div", { "aria-live": "polite" });
   main.replaceChildren(el("article.checks", {},
     dataset.broken ? el("section.broken", { role: "alert" }, el("h2", {}, "This dataset cannot be opened"),
@@ -26,7 +26,7 @@ export function problems(main, { dataset }) {
   const check = follow("problems", stop.signal, (state) => found.replaceChildren(...checked(state, check)));
   check({}).then((state) => { if (state?.depth === null) check({ start: "quick" }); });
   if (!dataset.broken) {
-    const look = follow("pictures", stop.signal, (state) => pictures.replaceChildren(...lookedAt(state, look)));
+    const look = follow("pictures", stop.signal, (state) => pictures.replaceChildren(...lookedAt(state, look, count())));
     look({});
   }
   return { close() { stop.abort(); }, counted() {} };
@@ -133,13 +133,13 @@ function layout({ problem, shard, measured, why, shards }) {
     el("p", { dir: "auto" }, el("code", {}, shard), ` ${measured}`), el("p.more", {}, why));
 }
 
-function lookedAt(state, look) {
+function lookedAt(state, look, count) {
   const parts = [el("p", {}, "Decodes every picture of the samples that are chosen above, and lists those that fail."),
     el("p.buttons", {}, state.running ? el("button", { onclick: () => look({ stop: 1 }) }, "Stop")
       : el("button", { onclick: () => look({ start: 1 }) }, state.decoded === null ? "Look at all pictures" : "Look again"))];
   if (state.error) parts.push(el("p.error", {}, state.error));
   if (state.decoded === null) return parts;
-  if (state.running) parts.push(progress(state));
+  if (state.running) parts.push(progress({ progress: state.progress && { ...state.progress, share: count && state.progress.samples / count } }));
   if (state.stopped) parts.push(el("p.more", {}, "Stopped: not all pictures were decoded."));
   parts.push(el(`p.verdict.${state.failed ? "error" : "good"}`, {},
     `${amount(state.decoded, "picture")} decoded, ${shown(state.failed)} failed`));
