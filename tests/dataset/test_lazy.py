@@ -348,6 +348,7 @@ _NAMES = [
     "schema_is_partial",
     "select",
     "shards",
+    "show",
     "shuffle",
     "skipped_shards",
     "sort",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lading._core.jobs.stats.values import Stats
     from lading._core.train.loader import Loader
     from lading._core.train.loader import loader as train_loader
+    from lading._core.view.show import Shown
 else:
     convert = Later("lading._core.jobs.convert.convert", "convert")
     dataset_stats = Later("lading._core.jobs.stats.stats", "dataset_stats")
@@ -354,6 +355,31 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs, TableVerbs):
         Example: `ds.by_key("000017")`
         """
         return self._rows.access.by_key(key)
+
+    def show(self, port: int | None = None, *, browser: bool = True) -> Shown:
+        """Show the samples in the browser: pictures, documents, statistics, marks. It is the page of `lading view`.
+
+        The page is served by a thread of this process, for this machine alone, until it is closed or the process ends.
+        Functions of `map` run here. A notebook shows the page in the cell. It needs `pip install 'lading[view]'`.
+
+        Example:
+            page = ds.where("json.score > 0.9").show()
+            page.close()
+
+        Args:
+            port: where to listen; by default 8421, or the next free port.
+            browser: open the page in a browser, if there is one.
+
+        Returns:
+            The page: `url`, `wait()`, which ends with Ctrl-C, and `close()`.
+
+        Raises:
+            MissingExtra: starlette or uvicorn is not installed.
+            StoreError: the port is taken.
+        """
+        from lading._core.view.show import show
+
+        return show(self._rows, port, browser=browser)
 
     # Jobs and training: each is imported when a method starts it, so that `lading.open` loads none
 

@@ -66,9 +66,9 @@ class Server:
             package = "starlette" if error.name == "starlette" else "uvicorn"
             advice = "Run: pip install 'lading[view]'."
             raise missing_extra(error, f"the page is served by {package}", package, advice) from error
-        view.drawers.start()
         self._view, token = view, address.token or secrets.token_urlsafe(16)
         self._socket = _listen(address)
+        view.drawers.start()
         port = self._socket.getsockname()[1]
         shown = _LOCAL if address.host in (_LOCAL, "0.0.0.0") else address.host  # noqa: S104 - the user asks for it
         self.url = f"http://{shown}:{port}/?token={quote(token, safe='')}"
@@ -92,11 +92,15 @@ class Server:
         self._thread = Thread(target=self.run, name="lading-view", daemon=True)
         self._thread.start()
 
+    def wait(self) -> None:
+        """Wait until the thread has ended."""
+        if self._thread is not None:
+            self._thread.join()
+
     def close(self) -> None:
         """Stop serving."""
         self._server.should_exit = True
-        if self._thread is not None:
-            self._thread.join()
+        self.wait()
         self._socket.close()
 
     def open_browser(self) -> bool:

@@ -15,7 +15,7 @@ from lading._core.units import count, format_bytes, format_seconds
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Phases", "Screen", "notebook_screen", "progress_text", "shown_progress", "terminal_screen"]
+__all__ = ["Phases", "Screen", "in_notebook", "notebook_screen", "progress_text", "shown_progress", "terminal_screen"]
 
 _AFTER_S = 2.0
 _BAR_WIDTH = 32
@@ -144,13 +144,16 @@ def _screen_here() -> Screen | None:
     return terminal_screen(Console(stderr=True, markup=False, highlight=False, emoji=False))
 
 
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None) is not None
+
+
 def _notebook_display() -> Callable[..., Any] | None:
     """IPython's `display`, in a kernel of a notebook."""
-    if "IPython" not in sys.modules:
-        return None
-    shell = sys.modules["IPython"].get_ipython()
-    display: Callable[..., Any] = import_module("IPython.display").display
-    return display if shell is not None and getattr(shell, "kernel", None) is not None else None
+    display: Callable[..., Any] | None = import_module("IPython.display").display if in_notebook() else None
+    return display
 
 
 def terminal_screen(console: Console) -> Screen:
