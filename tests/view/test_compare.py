@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -239,6 +240,18 @@ def test_without_another_dataset_the_page_says_what_to_type(one: str) -> None:
     assert answer.status_code == 400
     assert "compare='B'" in answer.json()["error"]
     view.close()
+
+
+@pytest.mark.mechanism("page of two datasets out of Python")
+def test_datasets_of_python_are_compared(one: str) -> None:
+    shown = lading.open(one).where("json.score < 50").show(compare=lading.open(one).select("txt"), browser=False)
+    base = shown.url.partition("?")[0]
+    with shown, httpx.Client(base_url=base, follow_redirects=True, timeout=60) as client:
+        assert client.get(shown.url).status_code == 200
+        counts = client.get("/api/compare?wait=30").json()["counts"]
+        assert (counts["a"], counts["b"], counts["changed"], counts["only_b"]) == (100, COUNT, 100, 20)
+        [found] = client.get("/api/differences?kind=changed&start=5&stop=6").json()["differences"]
+        assert [(field["name"], field["b"]) for field in found["fields"]] == [("png", None), ("json", None)]
 
 
 @pytest.mark.soak

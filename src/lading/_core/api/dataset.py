@@ -30,6 +30,7 @@ from lading.errors import UsageError
 from lading.options import OnError, refuse_two_names
 
 if TYPE_CHECKING:
+    from lading._core.dataset.query import Queryable
     from lading._core.jobs.convert.convert import convert
     from lading._core.jobs.convert.summary import ConvertSummary
     from lading._core.jobs.dataset.export import ExportSummary
@@ -356,7 +357,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs, TableVerbs):
         """
         return self._rows.access.by_key(key)
 
-    def show(self, port: int | None = None, *, browser: bool = True) -> Shown:
+    def show(self, port: int | None = None, *, compare: Queryable | None = None, browser: bool = True) -> Shown:
         """Show the samples in the browser: pictures, documents, statistics, marks. It is the page of `lading view`.
 
         The page is served by a thread of this process, for this machine alone, until it is closed or the process ends.
@@ -368,6 +369,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs, TableVerbs):
 
         Args:
             port: where to listen; by default 8421, or the next free port.
+            compare: a dataset, or what `lading.open` takes: the page shows in which samples both differ, by key.
             browser: open the page in a browser, if there is one.
 
         Returns:
@@ -379,7 +381,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs, TableVerbs):
         """
         from lading._core.view.show import show
 
-        return show(self._rows, port, browser=browser)
+        return show(self._rows, port, compare=compare, browser=browser)
 
     # Jobs and training: each is imported when a method starts it, so that `lading.open` loads none
 

@@ -67,7 +67,7 @@ def _changes(
         names = {*differing_columns(*whole)} - {KEY}
     ordered = [name for name in dict.fromkeys([*whole[0].schema.names, *whole[1].schema.names]) if name in names]
     cells = [
-        cells_of(side.data, batch, ordered, _TEXT, _ITEMS)[0] if ordered else {}
+        cells_of(side.data, batch, [name for name in ordered if name in batch.schema.names], _TEXT, _ITEMS)[0]
         for side, batch in zip(rows, sides, strict=True)
     ]
     return {

@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from lading._core.dataset.opened import OpenDataset
+from lading._core.dataset.opened import OpenDataset, opened
+from lading._core.dataset.query import Queryable
 from lading._core.jobs.engine.progress_bars import in_notebook
 from lading._core.secret_urls import cleaned
 from lading._core.view.naming import Naming
@@ -65,13 +66,23 @@ class Shown:
         )
 
 
-def show(data: OpenDataset, port: int | None = None, *, browser: bool = True) -> Shown:
+def show(
+    data: OpenDataset, port: int | None = None, *, compare: Queryable | None = None, browser: bool = True
+) -> Shown:
     """Serve the page of a dataset from a thread of this process, as `Dataset.show`."""
     if port is not None and (isinstance(port, bool) or not isinstance(port, int) or not 0 < port <= _MOST_PORT):
         raise UsageError("a port is a whole number", expected=f"1 to {_MOST_PORT}", found=f"port={port!r}"[:80])
-    title = cleaned(str(data.query.source))
-    server = Server(View(data, Naming(title, "", "ds")), Address(port=port))
+    title = _title(data)
+    other = None
+    if compare is not None:
+        compared = opened(compare)
+        other = View(compared, Naming(_title(compared), "", None))
+    server = Server(View(data, Naming(title, "", "ds"), other=other), Address(port=port))
     server.start()
     if browser and not in_notebook():
         server.open_browser()
     return Shown(server, title)
+
+
+def _title(data: OpenDataset) -> str:
+    return cleaned(str(data.query.source))
