@@ -23,6 +23,7 @@ from lading._core.view.app import app_of
 from lading._core.view.comparison import differences
 from lading._core.view.serve import Address, Server
 from lading._core.view.view import Naming, View
+from lading.errors import DataError
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -239,6 +240,15 @@ def test_without_another_dataset_the_page_says_what_to_type(one: str) -> None:
     answer = client.get("/api/compare")
     assert answer.status_code == 400
     assert "compare='B'" in answer.json()["error"]
+    view.close()
+
+
+def test_a_dataset_that_cannot_be_opened_is_not_compared(one: str) -> None:
+    broken = View(DataError("damaged", file="b.tar"), Naming("b", "", None), Query.of("b.tar"))
+    view = View(opened(one), Naming("a", "a", "a"), other=broken)
+    client = TestClient(app_of(view, "secret"), base_url="http://localhost:8421")
+    client.get("/?token=secret")
+    assert client.get("/api/compare").json()["error"] == "b.tar: damaged"
     view.close()
 
 

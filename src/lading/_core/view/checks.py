@@ -13,7 +13,8 @@ from lading._core.view.rows import Rows
 from lading._core.view.selection import Selection
 
 if TYPE_CHECKING:
-    from lading._core.view.comparison import Comparison
+    from lading._core.view.comparison import Comparison, Differences
+    from lading._core.view.work import Work
 
 __all__ = ["Checks"]
 
@@ -80,9 +81,13 @@ class Checks:
             return made
 
     def close(self) -> None:
-        """End the checks."""
-        self.problems.close()
+        """End the checks: all are told to, before one of them is waited for."""
+        works: list[Problems | Pictures | Work[Differences]] = [self.problems]
         if self._pictures is not None:
-            self._pictures[1].close()
+            works.append(self._pictures[1])
         if self._comparison is not None:
-            self._comparison[1].work.close()
+            works.append(self._comparison[1].work)
+        for work in works:
+            work.stop()
+        for work in works:
+            work.close()

@@ -8,15 +8,13 @@ from threading import Event, Thread
 from typing import Any, Generic, TypeVar
 
 from lading._core.jobs.engine.progress import OnProgress, Progress
+from lading._core.storage.traffic import Traffic, WorkStopped
 from lading.errors import LadingError
 
-__all__ = ["Stopped", "Work"]
+__all__ = ["Work"]
 
 T = TypeVar("T")
-
-
-class Stopped(Exception):
-    """Work was stopped; raised where it reports its progress."""
+_CLOSE_S = 2.0
 
 
 class Work(Generic[T]):
@@ -36,7 +34,7 @@ class Work(Generic[T]):
         self.result: T | None = None
         self.error: str | None = None
         self._progress: Progress | None = None
-        self._stopping, self._ended = Event(), Event()
+        self._traffic, self._ended = Traffic(), Event()
         self._was_stopped = False
         self._asked = time.monotonic()
         self._thread = Thread(target=self._run, name="lading-view-work", daemon=True)
@@ -44,8 +42,9 @@ class Work(Generic[T]):
 
     def _run(self) -> None:
         try:
-            self.result = self._find(self._report)
-        except Stopped:
+            with self._traffic.counted():
+                self.result = self._find(self._report)
+        except WorkStopped:
             self._was_stopped = True
         except LadingError as error:
             self.error = str(error)
@@ -56,9 +55,10 @@ class Work(Generic[T]):
 
     def _report(self, progress: Progress) -> None:
         self._progress = progress
-        is_left = self._lease_s is not None and time.monotonic() - self._asked > self._lease_s
-        if self._stopping.is_set() or is_left:
-            raise Stopped
+        self._traffic.taken()  # nobody asks for these counts
+        if self._lease_s is not None and time.monotonic() - self._asked > self._lease_s:
+            self._traffic.stop()
+        self._traffic.go_on()
 
     @property
     def is_running(self) -> bool:
@@ -71,13 +71,13 @@ class Work(Generic[T]):
         return self._was_stopped
 
     def stop(self) -> None:
-        """End the work at its next report."""
-        self._stopping.set()
+        """End the work at its next report, request, batch or shard."""
+        self._traffic.stop()
 
     def close(self) -> None:
-        """End the work, and wait for it for a few seconds."""
+        """End the work, and wait for its end a little."""
         self.stop()
-        self._thread.join(5)
+        self._thread.join(_CLOSE_S)
 
     def wait(self, seconds: float) -> None:
         """Wait until the work ends, for so many seconds at most."""
