@@ -41,6 +41,7 @@ _NOT_RUN = {
     "export": "sets what the next command needs, which does not run",
     "lading info 's3://": "needs a store in the network",
     "lading convert s3://": "needs a store in the network",
+    "lading view": "serves until Ctrl-C; tests/view run it",
     "make": "runs the tests that run this one",
 }
 _IF_INSTALLED = {"accelerate", "av", "jax", "lightning", "nvidia", "nvidia.dali", "sympy", "torch", "torchdata",
