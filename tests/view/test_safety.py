@@ -113,7 +113,23 @@ def test_the_page_has_its_own_files_alone(client: TestClient, path: str) -> None
     assert "import" not in answer.text
 
 
-WRONG = ("", "-1", "x", "1.5", "9" * 17, "9" * 5000, "%C2%B2", "%00", "%FF", "0x1", "1%20", "%F0%9F%92%A5")
+WRONG = (
+    "",
+    "-1",
+    "x",
+    "1.5",
+    "9" * 17,
+    "9" * 5000,
+    "%C2%B2",
+    "%00",
+    "%FF",
+    "0x1",
+    "1%20",
+    "%F0%9F%92%A5",
+    "keep@" + "9" * 5000,
+    "label:%0D%0AA:b@1",
+    'label:"@1',
+)
 QUESTIONS = {
     "/api/rows": ("start", "stop", "column", "where", "sample", "sort", "shuffle", "seed"),
     "/api/sample": ("number", "where", "sort"),
@@ -121,12 +137,21 @@ QUESTIONS = {
     "/picture/thumbnail": ("number", "column", "item", "size"),
     "/picture/waveform": ("number", "column", "size"),
     "/raw": ("number", "column", "item"),
+    "/api/find": ("key", "where"),
+    "/api/statistics": ("where", "seen"),
+    "/api/ids": ("start", "stop", "where"),
+    "/api/marks": ("since",),
+    "/api/differences": ("kind", "start", "stop"),
+    "/api/row": ("file", "row"),
+    "/marks/txt": ("of",),
+    "/marks/csv": ("of",),
+    "/marks/x": ("of",),
 }
 
 
 @pytest.mark.mechanism("process that draws for requests")
 @pytest.mark.parametrize("path", QUESTIONS)
-@pytest.mark.cases(6)
+@pytest.mark.cases(15)
 def test_nonsense_is_an_error_in_words(client: TestClient, path: str) -> None:
     usual = {"start": "0", "stop": "9", "number": "0", "column": "png", "item": "0"}
     for name, value in product(QUESTIONS[path], WRONG):

@@ -16,6 +16,7 @@ from lading.errors import UsageError
 __all__ = [
     "count", "format_bytes", "format_seconds", "parse_bytes", "parse_part", "parse_peer_bytes", "parse_sample",
     "spread",
+    "whole_number",
 ]  # fmt: skip
 
 _UNITS = ("b", "kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb")
@@ -74,6 +75,11 @@ def parse_part(part: float | str) -> float:
     if not 0 < value <= 1:
         raise UsageError("not a share", expected="above 0% up to 100%, such as 1% or 0.01", found=repr(part))
     return value
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number of a text of up to 18 digits, such as `"12"`; None for other texts."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 def parse_sample(text: str) -> int | float:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from lading._core.units import whole_number
 from lading._core.view.guard import Guard
 from lading._core.view.marks import Mark, Marked, as_file
 from lading._core.view.newest_first import NewestFirst
@@ -28,7 +29,6 @@ __all__ = ["app_of"]
 
 _MOST_ROWS, _MOST_PIXELS, _MOST_WAIT_S = 500, 1_600, 30
 _MOST_DIFFERENCES, _OTHER = 50, "b"
-_DIGITS = 18
 _GIVEN_UP = 499  # as nginx has it; nobody reads it
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
@@ -216,12 +216,13 @@ def _range(asked: Request) -> tuple[int, int]:
     return start, min(_number(asked, "stop"), start + _MOST_ROWS)
 
 
-def _number(asked: Request, name: str, usual: int | None = None, most: int = 10**_DIGITS) -> int:
+def _number(asked: Request, name: str, usual: int | None = None, most: int = 1 << 62) -> int:
     text = asked.query_params.get(name)
     if text is not None and name == "number":
         text = text.removeprefix(_OTHER)
     if text is None and usual is not None:
         return usual
-    if text is None or not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+    found = None if text is None else whole_number(text)
+    if found is None:
         raise UsageError(f"{name} is a whole number, 0 or more", found=repr(text and text[:100]))
-    return min(int(text), most)
+    return min(found, most)

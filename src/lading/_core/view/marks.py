@@ -34,6 +34,7 @@ from lading._core.dataset.transform.concat import Parts
 from lading._core.manifest.values import lookup
 from lading._core.secret_urls import cleaned
 from lading._core.storage.hub import unpinned
+from lading._core.units import whole_number
 from lading.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -99,10 +100,11 @@ class Marked:
     def parse(cls, text: str) -> Self:
         """Return what `keep@12` means. Raises UsageError."""
         mark, _, at = text.rpartition("@")
-        if not (mark in (*_MARKS, "any", "none") or mark.startswith(_LABEL)) or not (at.isascii() and at.isdigit()):
+        entry = whole_number(at)
+        if not (mark in (*_MARKS, "any", "none") or mark.startswith(_LABEL)) or entry is None:
             raise UsageError("no such choice of marks", expected="keep@N, drop@N, any@N, none@N or label:TEXT@N",
                              found=repr(text[:100]))  # fmt: skip
-        return cls(mark, min(int(at), 2**62))
+        return cls(mark, entry)
 
     @property
     def file(self) -> str:
@@ -180,7 +182,7 @@ class Marks:
         Raises:
             StoreError: the file cannot be written.
         """
-        if not self.by_key and not (sample.isascii() and sample.isdigit()):
+        if not self.by_key and whole_number(sample) is None:
             raise UsageError("the samples have no keys", expected="the number of a sample", found=repr(sample[:80]))
         with self._lock, self._open(create=True) as db:
             db.executescript(_TABLES)

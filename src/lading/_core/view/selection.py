@@ -10,14 +10,12 @@ from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.filter_steps import Where
 from lading._core.dataset.steps.order_steps import Sample, Shuffle, Sort
-from lading._core.units import parse_sample
+from lading._core.units import parse_sample, whole_number
 from lading._core.view.marks import Marked, Marks
 from lading._core.view.shell import shell_word
 from lading.errors import UsageError
 
 __all__ = ["Selection"]
-
-_MOST_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,8 @@ class Selection:
     def of(cls, query: Mapping[str, str]) -> Selection:
         """Return the selection of a URL's query. Raises UsageError for a value that is none."""
         seed, shuffle = query.get("seed", "0"), query.get("shuffle", "")
-        if not (seed.isascii() and seed.isdigit() and len(seed) <= _MOST_DIGITS):
+        number = whole_number(seed)
+        if number is None:
             raise UsageError("a seed is a whole number, 0 or more", found=f"seed={seed[:80]!r}")
         if shuffle not in ("", "1"):
             raise UsageError("shuffle is 1, or is left out", found=f"shuffle={shuffle!r}")
@@ -53,7 +52,7 @@ class Selection:
         if sort and shuffle:
             raise UsageError("samples are sorted or shuffled", found=f"sort={sort}, shuffle=1",
                              advice="Leave one of them out.")  # fmt: skip
-        made = cls(where, sample, sort, bool(shuffle), int(seed), query.get("marked", ""))
+        made = cls(where, sample, sort, bool(shuffle), number, query.get("marked", ""))
         _ = made._mark, [*made._choosing()], [*made._ordering()]
         return made
 
