@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import lading
 from browser import shown_in
 from documents import WIDE, documents
 from hostile_media import CASES
+from sound_and_video import video_file
 from tars import tar_of
 
 if TYPE_CHECKING:
@@ -82,10 +85,13 @@ def test_svg_is_a_picture_that_runs_nothing(chromium: Browser, tmp_path: Path) -
     with shown_in(chromium, _samples(tmp_path / "in.tar")) as tab:
         asked = list[str]()
         tab.page.on("request", lambda request: asked.append(request.url))
+        tab.open("page=sample&number=1")
+        tab.page.get_by_role("button", name="Show as a picture").click()
+        tab.until("document.querySelector('section[data-column=svg] img').naturalWidth > 0")
         made = tab.page.evaluate(
             """async () => {
                 const image = new Image();
-                image.src = "/raw?number=1&column=svg";
+                image.src = "/raw?number=1&column=svg&as=svg";
                 await image.decode();
                 return image.naturalWidth;
             }"""
@@ -93,7 +99,7 @@ def test_svg_is_a_picture_that_runs_nothing(chromium: Browser, tmp_path: Path) -
         assert made > 0
         assert tab.page.evaluate("window.ran") is None
         with tab.page.expect_download() as download:
-            tab.page.evaluate("location.href = '/raw?number=1&column=svg'")
+            tab.page.evaluate("location.href = '/raw?number=1&column=svg&as=svg'")
         assert download.value.path().read_bytes() == SVG
         assert [url for url in asked if "evil" in url] == []
 
@@ -110,3 +116,26 @@ def test_bombs_are_text(chromium: Browser, tmp_path: Path) -> None:
         tiles = tab.texts(".tile")
         assert tiles[0] == "not decoded: 30000×30000 png, 57 B900-megapixel-png"
         assert len(tiles) == len(pictures) + 1
+
+
+@pytest.mark.soak
+def test_videos_play_by_ranges_or_are_a_frame(chromium: Browser, tmp_path: Path) -> None:
+    arrays = io.BytesIO()
+    np.savez(arrays, one=np.zeros((2, 3)), two=np.zeros(4, np.uint8))
+    files = [
+        ("0.webm", video_file(50, "webm", "libvpx-vp9")),
+        ("1.webm", video_file(30, "avi")),
+        ("2.npz", arrays.getvalue()),
+    ]
+    path = tmp_path / "in.tar"
+    path.write_bytes(tar_of(*files))
+    with shown_in(chromium, lading.open(path)) as tab:
+        tab.open("page=sample&number=0", "video")
+        tab.until("document.querySelector('video').videoWidth === 64")
+        tab.page.evaluate("document.querySelector('video').currentTime = 4")
+        tab.until("!document.querySelector('video').seeking")
+        tab.open("page=sample&number=1", "figure.video img")
+        tab.until("document.querySelector('figure.video img').naturalWidth === 64")
+        tab.open("page=sample&number=2")
+        tab.until("document.querySelector('main').textContent.includes('float64 2×3')")
+        tab.until("document.querySelector('main').textContent.includes('uint8 4')")

@@ -114,12 +114,13 @@ def test_what_could_run_is_bytes(client: TestClient, column: str) -> None:
 
 def test_svg_is_a_picture_for_images_alone(client: TestClient) -> None:
     answers = {
-        dest: client.get("/raw?number=0&column=svg", headers={"sec-fetch-dest": dest}) for dest in ("image", "document")
+        dest: client.get("/raw?number=0&column=svg&as=svg", headers={"sec-fetch-dest": dest})
+        for dest in ("image", "document")
     }
     kinds = {dest: answer.headers["content-type"] for dest, answer in answers.items()}
     assert kinds == {"image": "image/svg+xml", "document": "application/octet-stream"}
     assert "sandbox" in answers["image"].headers["content-security-policy"]
-    html = client.get("/raw?number=0&column=html", headers={"sec-fetch-dest": "image"})
+    html = client.get("/raw?number=0&column=html&as=svg", headers={"sec-fetch-dest": "image"})
     assert html.headers["content-type"] == "application/octet-stream"
 
 

@@ -34,13 +34,13 @@ _SVG_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 def bytes_of(value: Value, asked: Request) -> Response:
     """Return the bytes of a value, or the range of them that is asked for. The first ones are read already.
 
-    SVG has its own type only where a browser says that it shows an image: it runs no scripts then.
+    SVG has its own type at `as=svg` alone, where a browser says that it shows an image: it runs no scripts then.
 
     Raises:
         LadingError: the first bytes cannot be read.
     """
     tag = f'"{value.version}"'
-    headers = {"Accept-Ranges": "bytes", "ETag": tag, "Vary": "Sec-Fetch-Dest"}
+    headers = {"Accept-Ranges": "bytes", "ETag": tag}
     if _names(asked.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers=headers)
     wanted = asked.headers.get("range", "") if asked.headers.get("if-range", tag) == tag else ""
@@ -48,7 +48,7 @@ def bytes_of(value: Value, asked: Request) -> Response:
     if start >= stop and value.size + start:
         return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{value.size}"})
     kind = _type_of(value)
-    if kind == _UNKNOWN and asked.headers.get("sec-fetch-dest") == "image" and _is_svg(value):
+    if asked.query_params.get("as") == "svg" and asked.headers.get("sec-fetch-dest") == "image" and _is_svg(value):
         kind, headers["Content-Security-Policy"] = "image/svg+xml", _SVG_POLICY
     headers |= {"Content-Type": kind, "Content-Length": str(stop - start)}
     status = 200

@@ -24,6 +24,9 @@ export async function tell(name, said) {
 /** Return the URL of a value's bytes. */
 export const rawUrl = (number, column, item = 0) => `/raw?${asked({ number, column, item, run })}`;
 
+/** Return the URL of a picture of a value: a thumbnail, a poster of a video, an array. */
+export const pictureUrl = (what, number, column, item = 0, size = 256) =>
+  `/picture/${what}?${asked({ number, column, item, size, run })}`;
+
 /** Return the URL of a value's thumbnail. */
-export const thumbnailUrl = (number, column, item = 0, size = 256) =>
-  `/picture/thumbnail?${asked({ number, column, item, size, run })}`;
+export const thumbnailUrl = (number, column, item = 0, size = 256) => pictureUrl("thumbnail", number, column, item, size);

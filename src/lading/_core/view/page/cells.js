@@ -3,7 +3,7 @@
 import { thumbnailUrl } from "./api.js";
 import { bytes, el, number } from "./dom.js";
 import { tree } from "./json.js";
-import { array, download, hex, picture, sound, video, waveform } from "./media.js";
+import { array, download, drawing, hex, picture, sound, video, waveform } from "./media.js";
 
 const TURNS = { 2: "mirrored", 3: "turned by 180°", 4: "mirrored, turned by 180°", 5: "mirrored, turned by 270°",
   6: "turned by 90°", 7: "mirrored, turned by 90°", 8: "turned by 270°" };
@@ -74,7 +74,7 @@ export function large(cell, at, column, item = 0) {
     case "audio": return sound(at, column, item, facts(cell));
     case "video": return video(at, column, item, facts(cell));
     case "array": return array(cell, at, column, item);
-    case "bytes": return hex(at, column, item, cell.length, facts(cell));
+    case "bytes": return el("div", {}, byEnding(at, column, item), hex(at, column, item, cell.length, facts(cell)));
     case "items": return document_(cell, at, column);
     case "list": return el("ol.items", { start: 0 }, cell.items.map((each, place) => el("li", {}, large(each, at, column, place))), more(cell));
     case "json": return cell.length ? el("div", {}, el("pre.json", { dir: "auto" }, cell.text), cut(cell, at, column)) : tree(cell.text);
@@ -82,6 +82,13 @@ export function large(cell, at, column, item = 0) {
     case "error": return el("p.error", {}, cell.text);
     default: return small(cell, at, column, item);
   }
+}
+
+/** Return more than bytes of a field whose ending names another kind of file; null for other endings. */
+function byEnding(at, column, item) {
+  const ending = column.split(".").pop().toLowerCase();
+  if (ending === "npz") return array({ kind: "array" }, at, column, item);
+  return ending === "svg" ? drawing(at, column, item) : null;
 }
 
 /** Return a document as it would be read: its items in order, missing ones by name. */

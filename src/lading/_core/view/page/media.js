@@ -1,6 +1,6 @@
 // Media of one sample: pictures that are enlarged and moved, sounds with their waveform, videos, arrays, bytes.
 
-import { ask, rawUrl, thumbnailUrl } from "./api.js";
+import { ask, pictureUrl, rawUrl, thumbnailUrl } from "./api.js";
 import { bytes, el } from "./dom.js";
 import { isTyping } from "./keys.js";
 
@@ -136,20 +136,31 @@ export function sound(at, column, item, told) {
   return el("figure.sound", {}, wave, player, el("figcaption", {}, el("span.told", {}, told), download(at, column, item)));
 }
 
-/** Return a video with the browser's player. */
+/** Return a video with the browser's player; one of its frames where the browser cannot play it. */
 export function video(at, column, item, told) {
+  const words = el("p.missing", {}, "The browser cannot play this video.");
+  const still = () => el("img.whole", { src: pictureUrl("poster", at, column, item, PREVIEW), alt: "a frame of the video", onerror: (event) => event.target.remove() });
   const player = el("video", { controls: true, preload: "metadata", src: rawUrl(at, column, item),
-    onerror: () => player.replaceWith(el("p.missing", {}, "The browser cannot play this video.")) });
+    onerror: () => player.replaceWith(still(), words) });
   return el("figure.video", {}, player, el("figcaption", {}, el("span.told", {}, told), download(at, column, item)));
+}
+
+/** Return a button that shows SVG as a picture: it runs nothing, but a hostile one may keep the browser busy. */
+export function drawing(at, column, item) {
+  const failed = (event) => event.target.replaceWith(el("p.missing", {}, "The browser cannot show this picture."));
+  const show = () => el("img.whole", { src: `${rawUrl(at, column, item)}&as=svg`, alt: "the SVG as a picture", onerror: failed });
+  return el("p", {}, el("button", { onclick: (event) => event.target.replaceWith(show()) }, "Show as a picture"));
 }
 
 /** Return an array: its type, shape and range, and a picture of two dimensions. */
 export function array(cell, at, column, item, { isSmall = false } = {}) {
   const place = { number: at, column, item }, made = el(`figure.array${isSmall ? ".small" : ""}`, {}, el("p.facts", {}, cell.length === undefined ? "array" : `array, ${bytes(cell.length)}`));
   ask("array", { ...place, size: isSmall ? 256 : 800 }).then((found) => {
-    const words = found.error ? el("p.error", {}, found.error) : el("p.facts", {}, `${found.dtype} ${found.shape.join("×") || "scalar"}`,
-      found.min === undefined ? "" : `, from ${found.min} to ${found.max}`);
-    const image = found.mime ? el("img.plane", { alt: `the array as a picture`, src: `/picture/array?${new URLSearchParams(rawUrl(at, column, item).split("?")[1])}&size=${isSmall ? 256 : 800}` }) : null;
+    const words = found.error ? el("p.error", {}, found.error) : found.arrays ? el("ul.facts", {}, found.arrays.map((each) =>
+      el("li", {}, `${each.name}: ${each.dtype} ${each.shape.join("×") || "scalar"}`))) : el("p.facts", {}, `${found.dtype} ${found.shape.join("×") || "scalar"}`,
+      found.min === undefined ? "" : `, from ${found.min} to ${found.max}`,
+      found.why ? `; ${found.why}` : "");
+    const image = found.mime ? el("img.plane", { alt: `the array as a picture`, src: pictureUrl("array", at, column, item, isSmall ? 256 : 800) }) : null;
     const values = found.first && !(isSmall && image) ? el("pre.values", {}, found.first.join("  "), found.shape.reduce((all, each) => all * each, 1) > found.first.length ? "  …" : "") : null;
     made.replaceChildren(...[image, words, values, isSmall ? null : download(at, column, item)].filter(Boolean));
   }, (error) => made.replaceChildren(el("p.error", {}, error.message)));
