@@ -74,7 +74,7 @@ export function large(cell, at, column, item = 0) {
     case "audio": return sound(at, column, item, facts(cell));
     case "video": return video(at, column, item, facts(cell));
     case "array": return array(cell, at, column, item);
-    case "bytes": return el("div", {}, byEnding(at, column, item), hex(at, column, item, cell.length, facts(cell)));
+    case "bytes": return file(cell, at, column, item);
     case "items": return document_(cell, at, column);
     case "list": return el("ol.items", { start: 0 }, cell.items.map((each, place) => el("li", {}, large(each, at, column, place))), more(cell));
     case "json": return cell.length ? el("div", {}, el("pre.json", { dir: "auto" }, cell.text), cut(cell, at, column)) : tree(cell.text);
@@ -84,11 +84,12 @@ export function large(cell, at, column, item = 0) {
   }
 }
 
-/** Return more than bytes of a field whose ending names another kind of file; null for other endings. */
-function byEnding(at, column, item) {
+/** Return bytes; more than that where the field's ending names a kind of file. */
+function file(cell, at, column, item) {
   const ending = column.split(".").pop().toLowerCase();
-  if (ending === "npz") return array({ kind: "array" }, at, column, item);
-  return ending === "svg" ? drawing(at, column, item) : null;
+  if (ending === "npz") return array(cell, at, column, item);
+  const shown = hex(at, column, item, cell.length, facts(cell));
+  return ending === "svg" ? el("div", {}, drawing(at, column, item), shown) : shown;
 }
 
 /** Return a document as it would be read: its items in order, missing ones by name. */
