@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,28 @@ def test_values_that_json_lacks_are_sent(client: TestClient) -> None:
 def test_absurd_conditions_are_errors(client: TestClient, where: str) -> None:
     answer = client.get("/api/count", params={"where": where})
     assert (answer.status_code, "internal" in answer.text) == (400, False), answer.text[:300]
+
+
+def test_two_users_at_once(tmp_path: Path) -> None:
+    rows = "".join(f'{{"n": {i}, "text": "{i}"}}\n' for i in range(3000))
+    (tmp_path / "in.jsonl").write_text(rows)
+    with viewing(str(tmp_path / "in.jsonl")) as one:
+        other = TestClient(one.app, base_url=BASE)
+        other.get("/", params={"token": TOKEN})
+
+        def numbers(asked: tuple[TestClient, str, int]) -> list[int]:
+            client, where, start = asked
+            found = client.get("/api/rows", params={"where": where, "start": start, "stop": start + 20}).json()
+            return [int(row["cells"]["n"]["text"]) for row in found["rows"]]
+
+        asks = [
+            (user, where, start) for start in range(0, 900, 60) for user, where in ((one, "n >= 1000"), (other, ""))
+        ]
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(numbers, asks))
+        for (_, where, start), found in zip(asks, answers, strict=True):
+            first = start + (1000 if where else 0)
+            assert found == [*range(first, first + 20)]
 
 
 def read_case(folder: Path, spec: dict[str, Any]) -> Iterator[object]:

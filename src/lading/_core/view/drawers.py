@@ -13,7 +13,7 @@ from lading._core.view.drawer import Drawer, Drawn
 
 __all__ = ["Drawers"]
 
-_HELD_BYTES = 64 << 20
+_HELD_BYTES, _FACTS_BYTES = 64 << 20, 4 << 10
 _FEWEST, _MOST = 2, 4
 
 
@@ -62,11 +62,11 @@ class Drawers:
                 return self._made[key]
         made = self.ask(what, size, read())
         with self._lock:
+            before = self._made.pop(key, None)  # of another thread, meanwhile
             self._made[key] = made
-            self._held_bytes += len(made.picture)
+            self._held_bytes += _size(made) - (0 if before is None else _size(before))
             while self._held_bytes > _HELD_BYTES:
-                _, oldest = self._made.popitem(last=False)
-                self._held_bytes -= len(oldest.picture)
+                self._held_bytes -= _size(self._made.popitem(last=False)[1])
         return made
 
     def ask(self, what: str, size: int, data: bytes | memoryview) -> Drawn:
@@ -86,3 +86,7 @@ class Drawers:
         self._starter.shutdown()
         for drawer in [*self._alive]:
             drawer.end()
+
+
+def _size(made: Drawn) -> int:
+    return len(made.picture) + _FACTS_BYTES

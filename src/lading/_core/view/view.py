@@ -34,6 +34,7 @@ from lading.errors import DataError, LadingError, StoreError, UsageError
 __all__ = ["Naming", "View"]
 
 _MOST_SELECTIONS = 8
+_MOST_DRAWN_BYTES = 128 << 20
 _SHORT_TEXT, _LONG_TEXT = 400, 200_000
 _FEW_ITEMS, _MANY_ITEMS = 8, 2_000
 _COUNT_WAIT_S = 20
@@ -230,7 +231,7 @@ class View:
         key = (selection, number, column, item)
 
         def read() -> bytes | memoryview:
-            data = value_of(rows, number, column, item, shown=True).whole()
+            data = value_of(rows, number, column, item, shown=True).whole(_MOST_DRAWN_BYTES)
             is_known = what == "array" and column in self.schema.names
             return npy_of(known_feature(self.schema.field(column)), data) if is_known else data
 
