@@ -105,7 +105,8 @@ export function chooser(form, dataset) {
 
 function example({ columns }) {
   const first = (kind) => columns.find((column) => column.kind === kind)?.name, image = first("image"), text = first("text");
-  return first("json") ? `${first("json")}.lang == 'en'` : image ? `${image}.width >= 256` : text ? `len(${text}) > 100` : "score > 0.5";
+  const json = columns.find((column) => column.type === "json")?.name;
+  return first("items") ? "modality == 'image'" : json ? `${json}.lang == 'en'` : image ? `${image}.width >= 256` : text ? `len(${text}) > 100` : "score > 0.5";
 }
 
 function copying(line) {
