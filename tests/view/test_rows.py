@@ -153,6 +153,27 @@ def test_counting_waits_for_what_reads_for_the_page() -> None:
     assert done.wait(5)
 
 
+def test_counting_rests_while_nobody_asks(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lading._core.view.rows.REST_S", 0.0)
+    rows = _rows(remote)
+    time.sleep(1)
+    assert rows.count is None
+    monkeypatch.setattr("lading._core.view.rows.REST_S", 60.0)
+    rows.wait(20)
+    assert rows.count == COUNT
+    rows.close()
+
+
+def test_columns_of_later_samples_are_known_when_samples_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "in.tar"
+    late = ("0200.txt", b"a text")
+    path.write_bytes(tar_of(*((f"{i:04}.bin", b"x") for i in range(200)), late))
+    view = _view(str(path))
+    view.count(Selection(), 20)
+    assert [column["name"] for column in view.dataset()["columns"]] == ["__key__", "bin", "txt"]
+    view.close()
+
+
 def test_pages_are_held_up_to_their_bytes(tar: Path) -> None:
     rows = _rows(str(tar), most_bytes=5_000_000)
     pages = rows.pages

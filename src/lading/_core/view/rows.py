@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -27,7 +28,9 @@ __all__ = ["Page", "Rows", "Turns"]
 _FIRST_ROWS, _PASS_ROWS = 64, 256
 _MOST_HELD, _MOST_HELD_BYTES = 2_000, 32 << 20
 _SOON_S, _PATIENCE_S, _MOST_WAIT_S = 0.2, 0.5, 20.0
-_TURN_S = 1.0
+_TURN_S, _LOOK_S = 1.0, 0.5
+REST_S = 60.0
+"""Counting rests when nobody has asked for so many seconds: the page that is open asks more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +79,26 @@ class Turns:
 
 
 class _Counting(Traffic):
-    """The work of counting samples.
+    """The work of counting samples. It rests while nobody asks for them.
 
     Args:
         turns: what goes first.
+
+    Attributes:
+        asked_s: when somebody asked last, by `time.monotonic`.
     """
 
     def __init__(self, turns: Turns) -> None:
         super().__init__()
-        self._turns = turns
+        self._turns, self.asked_s = turns, time.monotonic()
 
     def go_on(self) -> None:
-        """See `Traffic.go_on`; a request waits for those of the page."""
+        """See `Traffic.go_on`; a request waits for those of the page, and for somebody who asks."""
         super().go_on()
         self._turns.give_way()
+        while time.monotonic() - self.asked_s > REST_S:
+            time.sleep(_LOOK_S)
+            super().go_on()
 
 
 class Rows:
@@ -146,8 +155,11 @@ class Rows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, as far as a manifest, a footer or the first samples say them: a tar is not read for them."""
-        if self._streams and not self.data.shards.knows_schema:
+        """The columns, as far as a manifest or a footer says them; of a tar those of the first samples, then of all.
+
+        A tar is not read for its columns. When its samples are counted, its index has them.
+        """
+        if self._streams and self._count is None and not self.data.shards.knows_schema:
             with self._changed:
                 self._want(1)
                 self._changed.wait_for(lambda: self._first_schema is not None or self._has(1), _MOST_WAIT_S)
@@ -157,6 +169,7 @@ class Rows:
 
     def wait(self, seconds: float) -> None:
         """Wait until samples are counted, for so many seconds at most."""
+        self._counting.asked_s = time.monotonic()
         with self._changed:
             self._changed.wait_for(lambda: self._count is not None or self.error is not None, seconds)
 
@@ -211,6 +224,7 @@ class Rows:
 
     def _page(self, start: int, stop: int, columns: Sequence[str] | None) -> Page:
         """The samples of a range, payload as references; by their numbers where they are counted."""
+        self._counting.asked_s = time.monotonic()
         with self._changed:
             self._changed.wait_for(lambda: self._count is not None or self._is_closed, _SOON_S)
             if self._count is None and self._streams and start < _MOST_HELD:

@@ -109,9 +109,9 @@ class View:
             self._rows.move_to_end(selection)
             return self._rows[selection]
 
-    @cached_property
+    @property
     def schema(self) -> pa.Schema:
-        """The columns, as far as a manifest, a footer or the first samples say them."""
+        """The columns, as far as they are known; see `Rows.schema`."""
         return self.rows(Selection()).schema
 
     def dataset(self) -> dict[str, Any]:
