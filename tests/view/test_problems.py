@@ -148,6 +148,17 @@ def test_a_row_of_an_item_is_found_in_its_document(tmp_path: Path) -> None:
             assert client.get("/api/row", params=place).json() == {"number": document}
 
 
+def test_datasets_one_after_another_are_checked_each(damaged: Path, sound: Path, tmp_path: Path) -> None:
+    lading.convert(sound, tmp_path / "out", "parquet", progress=False)
+    with _served(lading.concat([lading.open(tmp_path / "out"), lading.open(damaged)])) as client:
+        state = _checked(client, "files")
+        assert (state["shards"], state["samples"], state["problems"]) == (5, 2 * COUNT, 1)
+        assert state["commands"][0]["command"] == f"lading repair {damaged}"
+        [finding] = state["groups"][0]["findings"]
+        place = {"file": finding["file"], "row": str(finding["row"])}
+        assert client.get("/api/row", params=place).json() == {"number": COUNT + DAMAGED}
+
+
 def test_an_unknown_depth_is_refused(sound: Path) -> None:
     with _served(str(sound)) as client:
         answer = client.get("/api/problems?start=all")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
@@ -13,6 +13,7 @@ import numpy as np
 
 from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.query import Query
+from lading._core.dataset.transform.concat import Parts
 from lading._core.formats.base import Scan
 from lading._core.jobs.engine.progress import OnProgress
 from lading._core.secret_urls import cleaned
@@ -35,17 +36,35 @@ _KEY_ROWS, _KEY_BYTES = 16_384, 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the checks found.
+    """What the checks found in files that were opened as one dataset.
 
     Attributes:
+        query: these files.
         findings: as `VerifyResult` has them.
-        verified: the verification; None if the dataset cannot be opened.
+        verified: the verification; None if they cannot be opened.
         layout: the check of the layout; None if it was not possible.
     """
 
+    query: Query
     findings: Sequence[Mapping[str, Any]]
     verified: VerifyResult | None
     layout: Diagnosis | None
+
+    def commands(self) -> Iterator[tuple[str, str]]:
+        """Yield what for, and what to type."""
+        from lading._core.jobs.verify.verify import mending_commands
+
+        if self.query.source.is_temporary:
+            return
+        names, verified = _names(self.query), self.verified
+        salvage, checked = ("", False) if verified is None else (verified.salvage, "checksums" in verified.checked)
+        commands = mending_commands(self.findings, names, salvage, has_checksums=checked)
+        yield from commands
+        if commands and verified is not None and verified.all_shards > 1:
+            yield "to see the sound shards alone", shlex.join(["lading", "view", *names, "--on-bad-shard", "skip"])
+        for each in self.layout.findings if self.layout is not None else ():
+            if each.command is not None:
+                yield "to fix the layout", each.command
 
 
 class Problems:
@@ -58,7 +77,7 @@ class Problems:
     def __init__(self, query: Query) -> None:
         self._query = query
         self._depth: CheckDepth = "quick"
-        self._work: Work[_Found] | None = None
+        self._work: Work[list[_Found]] | None = None
 
     def start(self, depth: str) -> None:
         """Begin a check; an earlier one ends. Raises UsageError for an unknown depth."""
@@ -66,7 +85,7 @@ class Problems:
             raise UsageError("no such depth", found=repr(depth), expected=", ".join(get_args(CheckDepth)))
         self.stop()
         self._depth = cast("CheckDepth", depth)
-        self._work = Work(lambda report: _check(self._query, self._depth, report))
+        self._work = Work(lambda report: [_check(each, self._depth, report) for each in _parts(self._query)])
 
     def stop(self) -> None:
         """End the check that runs."""
@@ -91,34 +110,29 @@ class Problems:
         state = {"depth": self._depth, **self._work.state()}
         if found is None:
             return state
-        verified = found.verified
-        groups = _groups(found.findings)
+        verified = [each.verified for each in found if each.verified is not None]
+        groups = _groups([finding for each in found for finding in each.findings])
+        layout = [finding for each in found if each.layout is not None for finding in each.layout.findings]
+        commands = dict.fromkeys(command for each in found for command in each.commands())
         return {
             **state, "groups": groups[:_MOST_GROUPS], "more_groups": len(groups[_MOST_GROUPS:]),
-            "unlisted": sum(verified.more.values()) if verified is not None else 0,
-            "problems": verified.problems if verified is not None else len(found.findings),
-            "shards": verified and verified.shards, "samples": verified and verified.samples,
-            "checked": verified and verified.checked,
-            "layout": [asdict(each) for each in found.layout.findings] if found.layout is not None else [],
-            "commands": self._commands(found),
+            "unlisted": sum(sum(each.more.values()) for each in verified),
+            "problems": sum(len(each.findings) if each.verified is None else each.verified.problems for each in found),
+            "shards": sum(each.shards for each in verified) if verified else None,
+            "samples": sum(each.samples for each in verified),
+            "checked": sorted({name for each in verified for name in each.checked}),
+            "layout": [asdict(each) for each in layout],
+            "commands": [{"purpose": purpose, "command": cleaned(command)} for purpose, command in commands],
         }  # fmt: skip
 
-    def _commands(self, found: _Found) -> list[dict[str, str]]:
-        """What to type, and what for."""
-        from lading._core.jobs.verify.verify import mending_commands
 
-        names, verified = _names(self._query), found.verified
-        salvage, checked = ("", False) if verified is None else (verified.salvage, "checksums" in verified.checked)
-        commands = mending_commands(found.findings, names, salvage, has_checksums=checked)
-        if commands and verified is not None and verified.all_shards > 1:
-            view = shlex.join(["lading", "view", *names, "--on-bad-shard", "skip"])
-            commands.append(("to see the sound shards alone", view))
-        layout = found.layout.findings if found.layout is not None else ()
-        fixes = dict.fromkeys(each.command for each in layout if each.command is not None)
-        return [
-            {"purpose": purpose, "command": cleaned(command)}
-            for purpose, command in [*commands, *(("to fix the layout", fix) for fix in fixes)]
-        ]
+def _parts(query: Query) -> Iterator[Query]:
+    """The datasets of a source that are one after another; each may have a format and a manifest of its own."""
+    if isinstance(query.source, Parts):
+        for each in query.source.queries:
+            yield from _parts(each)
+    else:
+        yield query
 
 
 def _names(query: Query) -> list[str]:
@@ -140,8 +154,8 @@ def _check(query: Query, depth: CheckDepth, report: OnProgress) -> _Found:
             on_progress=report, progress=False,
         )  # fmt: skip
     except DataError as error:
-        return _Found([{"level": "problem", **error.to_dict()}], None, layout)
-    return _Found(verified.findings, verified, layout)
+        return _Found(query, [{"level": "problem", **error.to_dict()}], None, layout)
+    return _Found(query, verified.findings, verified, layout)
 
 
 def _groups(findings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
