@@ -87,8 +87,8 @@ def main() -> None:
                 tab.focus(f"[data-row='{number}']")
                 tab.keyboard.press(key)
                 tab.wait_for_selector(f"[data-row='{number}'][data-mark]")
-            tab.mouse.click(SIZE["width"] - 2, SIZE["height"] - 2)
-            tab.wait_for_timeout(4_000)  # the note about the last mark goes away
+            tab.reload()
+            tab.wait_for_selector("[data-row='3'][data-mark]")
             save(tab, "grid")
             tab.goto(tab.url.partition("?")[0] + "?page=statistics")
             tab.wait_for_selector(".card .bar")
