@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from golden_cases import Golden, unpacked
 from object_server import empty_server, object_server
+from skips import NO_BROWSER
 from soak import SOAK
 
 # Nothing depends on wall-clock time: a machine that is busy is no failure. `make soak` tries more of everything.
@@ -58,6 +59,13 @@ class _Reporter:
                 f"soak: {self._cases:,} cases of {len(self._tests):,} tests; {int(fuzz):,} damaged files a format, "
                 f"seed {seed}; {_EXAMPLES} examples of each law"
             )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, str] | None:
+    """Name in the last line the tests that a missing browser skips."""
+    reason = report.longrepr[2] if report.skipped and isinstance(report.longrepr, tuple) else ""
+    return (NO_BROWSER, "s", "SKIPPED") if NO_BROWSER in reason else None
 
 
 _MOST_LINES = 20

@@ -23,6 +23,7 @@ import lading
 from lading._core.dataset.opened import opened
 from lading._core.view.serve import Address, Server
 from lading._core.view.view import Naming, View
+from skips import NO_BROWSER
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -67,10 +68,10 @@ class Tab:
 @contextmanager
 def browser() -> Iterator[Browser]:
     """Start Chromium. The test is skipped where it, or playwright, is not installed."""
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    driver = pytest.importorskip("playwright.sync_api", reason=f"{NO_BROWSER} (playwright is not installed)")
     program = next(filter(None, map(shutil.which, _NAMES)), None)
     if program is None:
-        pytest.skip("no Chromium on PATH")
+        pytest.skip(f"{NO_BROWSER} (no Chromium on PATH)")
     with driver.sync_playwright() as started:
         running = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:

@@ -15,7 +15,7 @@ export async function ask(name, more = {}, signal = undefined) {
 
 /** Tell the server something to keep, and return its answer. */
 export async function tell(name, said) {
-  const response = await fetch(`/api/${name}?${new URLSearchParams(said)}`, { method: "POST" });
+  const response = await fetch(`/api/${name}?${new URLSearchParams(said)}`, { method: "POST", keepalive: true });
   const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
   if (!response.ok) throw new Error(answer.error);
   return answer;
