@@ -243,6 +243,15 @@ def test_without_another_dataset_the_page_says_what_to_type(one: str) -> None:
     view.close()
 
 
+def test_fields_of_large_samples_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lading._core.view.compare._MOST_BYTES", 1000)
+    paths = [_write(tmp_path / name, [{"__key__": "k", "bin": name.encode() * 1200}]) for name in "ab"]
+    with _compared(*paths) as client:
+        assert _state(client)["counts"]["changed"] == 1
+        [found] = _differences(client, "changed")
+        assert "too large to find the fields" in found["error"]
+
+
 def test_a_dataset_that_cannot_be_opened_is_not_compared(one: str) -> None:
     broken = View(DataError("damaged", file="b.tar"), Naming("b", "", None), Query.of("b.tar"))
     view = View(opened(one), Naming("a", "a", "a"), other=broken)

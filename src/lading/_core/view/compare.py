@@ -12,16 +12,18 @@ import pyarrow as pa
 from lading._core.content.digests import differing_columns, differing_items
 from lading._core.dataset.values.field_values import ITEMS
 from lading._core.features.items import KEY
+from lading._core.units import format_bytes
 from lading._core.view.cells import Cell, cells_of, keys_of
 from lading._core.view.rows import Rows
 from lading._core.view.word_changes import field_changes, word_changes
-from lading.errors import LadingError
+from lading.errors import LadingError, LimitExceeded
 
 __all__ = ["described"]
 
 _TEXT, _ITEMS = 100_000, 2_000
 _SHORT_TEXT, _FEW_ITEMS = 400, 8
 _LISTED = 200
+_MOST_BYTES = 256 << 20
 
 
 def described(pair: tuple[int | None, int | None], one: Rows, other: Rows) -> dict[str, Any]:
@@ -56,7 +58,14 @@ def described(pair: tuple[int | None, int | None], one: Rows, other: Rows) -> di
 def _changes(
     sides: tuple[pa.RecordBatch, pa.RecordBatch], rows: tuple[Rows, Rows], numbers: tuple[int, int]
 ) -> dict[str, Any]:
-    """The fields and items that differ, with both values."""
+    """The fields and items that differ, with both values. Raises LimitExceeded for a sample of large values."""
+    for side, batch in zip(rows, sides, strict=True):
+        [shown] = cells_of(side.data, batch, None, _SHORT_TEXT, _ITEMS)
+        size = sum(_length(cell) for cell in shown.values())
+        if size > _MOST_BYTES:
+            raise LimitExceeded("the values of the sample are too large to find the fields that differ",
+                                expected=f"at most {format_bytes(_MOST_BYTES)}", found=format_bytes(size),
+                                advice="'lading diff A B --any-order' names the fields.")  # fmt: skip
     whole = [side.data.take([number], views=True) for side, number in zip(rows, numbers, strict=True)]
     items: list[dict[str, Any]] = []
     if all(side.data.shards.has_items for side in rows):
@@ -75,6 +84,10 @@ def _changes(
         "items": _items(items[:_LISTED], sides, rows) if items else [],
         "more_items": max(0, len(items) - _LISTED),
     }
+
+
+def _length(cell: Cell) -> int:
+    return (cell.length or 0) + sum(map(_length, cell.items or ()))
 
 
 def _both(one: Cell | None, other: Cell | None) -> dict[str, Any]:
