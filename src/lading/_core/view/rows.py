@@ -25,7 +25,9 @@ from lading.errors import LadingError, UsageError
 
 __all__ = ["Page", "Rows", "Turns"]
 
-_FIRST_ROWS, _PASS_ROWS = 64, 256
+_FIRST_ROWS = 64
+_PASS_ROWS, _REMOTE_PASS_ROWS = 4_096, 256
+"""Rows of a batch in the search for those that pass a condition: many cost less, few come sooner from a store."""
 _MOST_HELD, _MOST_HELD_BYTES = 2_000, 32 << 20
 _SOON_S, _PATIENCE_S, _MOST_WAIT_S = 0.2, 0.5, 20.0
 _TURN_S, _LOOK_S = 1.0, 0.5
@@ -338,7 +340,9 @@ class Rows:
             for batch in self.data.looked_at(_FIRST_ROWS, None, on_error="warn"):
                 yield batch, None
             return
-        for traced in self.data.chosen.traced_batches(None, _PASS_ROWS, _MOST_HELD_BYTES):
+        shards = self.data.shards
+        most = _REMOTE_PASS_ROWS if len(shards.listing) and shards.is_remote(0) else _PASS_ROWS
+        for traced in self.data.chosen.traced_batches(None, most, _MOST_HELD_BYTES):
             yield traced.batch, traced.samples
 
     def _goes_on(self) -> bool:
