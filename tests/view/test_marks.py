@@ -193,6 +193,18 @@ def test_a_changed_dataset_keeps_its_marks_and_says_so(keyed: Path, page_of: Cal
     assert found["note"] == "1 mark is older than the files. Marks stay with their keys."
 
 
+def test_marked_samples_are_compared_by_their_keys(keyed: Path, tmp_path: Path) -> None:
+    lading.convert(keyed, tmp_path / "other", "parquet", progress=False)
+    data, other = opened(lading.open(keyed)), opened(lading.open(tmp_path / "other"))
+    view = View(data, Naming("a", "", None), other=View(other, Naming("b", "", None)))
+    client = TestClient(app_of(view, "secret"), base_url="http://localhost:8421")
+    client.get("/?token=secret")
+    at = [client.post("/api/mark", params={"id": key, "mark": "keep"}).json()["at"] for key in ("007", "021")][-1]
+    found = client.get("/api/compare", params={"wait": 30, "marked": f"keep@{at}"}).json()
+    view.close()
+    assert found["counts"] == {"a": 2, "b": 2, "changed": 0, "same": 2, "only_a": 0, "only_b": 0}
+
+
 def test_rows_in_memory_are_known_by_their_content(page_of: Callable[[Any], _Page]) -> None:
     table = pa.table({"__key__": ["a", "b"], "n": [1, 2]})
     page_of(lading.open(table)).mark("b", "drop")

@@ -78,6 +78,8 @@ class View:
         self.other = other
         if other is not None:
             other.run = self.run  # numbers of samples say which of the two they are of
+            if not isinstance(data, DataError):
+                other.marks = self.marks  # marked samples are those of the same keys
         self._lock = Lock()
         self._rows: OrderedDict[Selection, Rows] = OrderedDict()
         self._pages, self._turns = HeldPages(), Turns()
