@@ -202,22 +202,17 @@ def test_a_job_ends_when_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
         time.sleep(0.05)
         return batch
 
-    def jobs() -> int:
-        return sum(thread.name == "lading-view-statistics" for thread in running())
-
-    monkeypatch.setattr(statistics, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(statistics, "_LEASE_S", 0.5)
     ds = lading.open([{"n": i} for i in range(100)]).map_batches(slow)
     view = View(opened(lading.concat([ds] * 40).map_batches(slow)), Naming("some", "some", "ds"))
     try:
-        before = jobs()
+        before = {*running()}
         client = TestClient(app_of(view, "secret"), base_url="http://localhost:8421")
         client.get("/?token=secret")
         assert client.get("/api/statistics", params={"wait": 0}).json()["stage"] == 0
-        assert jobs() == before + 1
-        end = time.monotonic() + 20
-        while jobs() > before and time.monotonic() < end:
-            time.sleep(0.05)
-        assert jobs() == before
+        [work] = [thread for thread in running() if thread.name == "lading-view-work" and thread not in before]
+        work.join(20)
+        assert not work.is_alive()
     finally:
         view.close()
 

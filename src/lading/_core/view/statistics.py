@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict
-from threading import Condition, Lock, Thread
+from dataclasses import dataclass
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
 from lading._core.dataset.opened import OpenDataset
 from lading._core.view.bars import literal, shown_column, spelled
 from lading._core.view.marks import Marks
 from lading._core.view.selection import Selection
-from lading.errors import LadingError
+from lading._core.view.work import Work
 
 if TYPE_CHECKING:
-    from lading._core.jobs.engine.progress import Progress
+    from lading._core.jobs.engine.progress import OnProgress
     from lading._core.jobs.stats.values import Stats
     from lading._core.json_forms import TopValues
 
@@ -28,7 +28,7 @@ _FIRST_REMOTE = 1_000
 _LOOKED_AT, _LOOKED_AT_REMOTE = 1_000, 64
 _FEW_VALUES = 20
 _MOST_HELD = 8
-_PATIENCE_S = 10.0
+_LEASE_S = 10.0
 
 
 class Statistics:
@@ -56,10 +56,10 @@ class Statistics:
         key = selection.in_any_order(), whole or not _is_remote(self._data)
         with self._lock:
             job = self._jobs.get(key)
-            if job is None or job.was_left:
+            if job is None or job.work.was_stopped:
                 job = self._jobs[key] = _Job(key[0].applied(self._data, self._marks), whole=key[1])
                 if len(self._jobs) > _MOST_HELD:
-                    self._jobs.popitem(last=False)[1].leave()
+                    self._jobs.popitem(last=False)[1].work.stop()
             self._jobs.move_to_end(key)
         return job.answer(seen, wait_s)
 
@@ -78,7 +78,7 @@ class Statistics:
         """End what still runs."""
         with self._lock:
             for job in self._jobs.values():
-                job.leave()
+                job.work.stop()
 
 
 def _is_remote(data: OpenDataset) -> bool:
@@ -109,12 +109,16 @@ def _columns(found: Stats) -> list[str]:
     return [name for name, column in found.columns.items() if column.size_bytes is not None]
 
 
-class _NobodyWaits(Exception):
-    """Ends a job whose answer nobody asks for any more."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Statistics, and whether they are of all samples."""
+
+    stats: Stats
+    is_whole: bool
 
 
 class _Job:
-    """Statistics of a dataset, found in a thread.
+    """Statistics of a dataset, found in a thread as long as somebody asks for them.
 
     Args:
         data: the dataset.
@@ -122,33 +126,24 @@ class _Job:
     """
 
     def __init__(self, data: OpenDataset, *, whole: bool) -> None:
-        self._data, self._whole, self._changed = data, whole, Condition()
-        self._is_whole = False
-        self._stage, self._asked = 0, time.monotonic()
-        self._found: Stats | None = None
-        self._error: LadingError | None = None
-        self._progress: Progress | None = None
-        self.was_left = False
-        Thread(target=self._run, name="lading-view-statistics", daemon=True).start()
-
-    def leave(self) -> None:
-        """End the job."""
-        self.was_left = True
+        self._data, self._whole = data, whole
+        self._first: _Found | None = None
+        self._was_first = Event()
+        self.work = Work(self._find, lease_s=_LEASE_S)
 
     def answer(self, seen: int, wait_s: float) -> dict[str, Any]:
         """Return what is known, as soon as it is more than was seen, or after a while."""
-        self._asked = time.monotonic()
-        with self._changed:
-            self._changed.wait_for(lambda: self._stage > seen, wait_s)
-            stage, found, error, progress = self._stage, self._found, self._error, self._progress
+        self.work.wait(wait_s, None if seen else self._was_first)
+        state = self.work.state()
+        stage = (0 if self._first is None else 1) if state["running"] else _READY
+        found = self._first if state["running"] else self.work.result or self._first
         return {
             "stage": stage,
-            "is_whole": self._is_whole,
-            "error": None if error is None else str(error),
-            "statistics": None if found is None or stage == seen else self._shown(found),
-            "progress": None if progress is None or stage == _READY else {
-                "samples": progress.samples, "share": progress.done_share, "phase": progress.phase},
-        }  # fmt: skip
+            "is_whole": found is not None and found.is_whole,
+            "error": state["error"],
+            "statistics": None if found is None or stage == seen else self._shown(found.stats),
+            "progress": None if stage == _READY else state["progress"],
+        }
 
     def _shown(self, found: Stats) -> dict[str, Any]:
         from lading._core.jobs.stats.summaries import ITEMS
@@ -157,31 +152,14 @@ class _Job:
         told = found.to_dict()
         return {**told, "columns": [shown_column(column, columns, items) for column in found.columns.values()]}
 
-    def _run(self) -> None:
+    def _find(self, report: OnProgress) -> _Found:
         from lading._core.jobs.stats.stats import dataset_stats, first_stats
 
         try:
             count = _FIRST_REMOTE if _is_remote(self._data) else FIRST_SAMPLES
-            found, self._is_whole = first_stats(self._data, count, on_progress=self._report)
-            if not self._is_whole and self._whole:
-                self._set(1, found)
-                found = dataset_stats(self._data, on_progress=self._report, progress=False)
-                self._is_whole = True
-            self._set(_READY, found)
-        except _NobodyWaits:
-            self.was_left = True
-        except LadingError as error:
-            self._error = error
+            first = self._first = _Found(*first_stats(self._data, count, on_progress=report))
         finally:
-            if self._stage < _READY:
-                self._set(_READY, self._found)
-
-    def _set(self, stage: int, found: Stats | None) -> None:
-        with self._changed:
-            self._stage, self._found = stage, found
-            self._changed.notify_all()
-
-    def _report(self, progress: Progress) -> None:
-        self._progress = progress
-        if self.was_left or time.monotonic() - self._asked > _PATIENCE_S:
-            raise _NobodyWaits
+            self._was_first.set()
+        if first.is_whole or not self._whole:
+            return first
+        return _Found(dataset_stats(self._data, on_progress=report, progress=False), is_whole=True)

@@ -79,10 +79,10 @@ class Work(Generic[T]):
         self.stop()
         self._thread.join(_CLOSE_S)
 
-    def wait(self, seconds: float) -> None:
-        """Wait until the work ends, for so many seconds at most."""
-        self._asked = time.monotonic()
-        self._ended.wait(seconds)
+    def wait(self, seconds: float, until: Event | None = None) -> None:
+        """Wait until the work ends, or sets an event, for so many seconds at most."""
+        self._asked = time.monotonic() + seconds
+        (until or self._ended).wait(seconds)
         self._asked = time.monotonic()
 
     def state(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ export function statistics(main) {
       }
       seen = answer.stage;
       const { samples, share, phase } = answer.progress ?? {};
-      head.textContent = seen === 2 ? of || "No statistics: lading failed. Its terminal says why." :
+      head.textContent = seen === 2 ? of || "The statistics were stopped. Open the page again." :
         [of, samples ? `${phase || "Reading all"}: ${number(samples)} samples${share ? `, ${Math.round(share * 100)} %` : ""} …` : "Reading …"].join(" ");
       bar.hidden = seen === 2;
       if (share) bar.value = share; else bar.removeAttribute("value");
