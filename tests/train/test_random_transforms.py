@@ -41,7 +41,7 @@ def _draws(*loaders: Loader) -> dict[int, int]:
     return found
 
 
-@pytest.mark.mechanism("draws in a loader's workers")
+@pytest.mark.soak
 def test_draws_do_not_depend_on_who_makes_the_batches(folder: Path) -> None:
     expected = _draws(_loader(folder))
     assert len(set(expected.values())) == len(expected) == COUNT

@@ -74,7 +74,7 @@ def test_the_order_is_that_of_the_loader(
         assert [_numbers(loader) for _ in range(2)] == epochs[1:]
 
 
-@pytest.mark.mechanism("torch's workers share an epoch")
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "options", [{"last": "drop"}, {"last": "pad"}, {"rank": 1, "world_size": 2}, {"shuffle": "block"}]
 )

@@ -72,7 +72,7 @@ def test_bytes_are_those_of_the_sample_with_the_type_of_their_header(ds: lading.
     assert (text.text, text.headers["content-type"]) == (ds[7]["txt"], "application/octet-stream")
 
 
-@pytest.mark.mechanism("decoding process of the page")
+@pytest.mark.soak
 def test_a_thumbnail_shows_the_picture(client: TestClient) -> None:
     with Image.open(io.BytesIO(client.get("/picture/thumbnail?number=140&column=jpg&size=51").content)) as image:
         assert image.size == (51, 12)

@@ -261,7 +261,7 @@ def test_a_dataset_that_cannot_be_opened_is_not_compared(one: str) -> None:
     view.close()
 
 
-@pytest.mark.mechanism("page of two datasets out of Python")
+@pytest.mark.soak
 def test_datasets_of_python_are_compared(one: str) -> None:
     shown = lading.open(one).where("json.score < 50").show(compare=lading.open(one).select("txt"), browser=False)
     base = shown.url.partition("?")[0]

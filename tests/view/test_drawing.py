@@ -42,7 +42,7 @@ for name, attempt in tries.items():
 """
 
 
-@pytest.mark.mechanism("process that can only compute")
+@pytest.mark.soak
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can refuse calls of a process")
 def test_a_confined_process_can_only_compute(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("text")

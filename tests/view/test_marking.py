@@ -36,7 +36,7 @@ def _marks(ds: lading.Dataset) -> dict[str, tuple[str, str]]:
     return {name: (mark, label) for name, mark, label in Marks(opened(ds)).since(0)["marks"]}
 
 
-@pytest.mark.soak
+@pytest.mark.mechanism("marks of the page in a browser")
 def test_keys_mark_samples_on_all_pages(chromium: Browser, keyed: lading.Dataset) -> None:
     with shown_in(chromium, keyed) as tab:
         press, locate = tab.page.keyboard.press, tab.page.locator

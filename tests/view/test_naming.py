@@ -153,7 +153,7 @@ def test_words_are_quoted_as_people_do(word: str, quoted: str) -> None:
     assert shell_word(word) == quoted
 
 
-@pytest.mark.mechanism("words that a shell reads")
+@pytest.mark.soak
 def test_a_shell_reads_the_words() -> None:
     words = ["a'b", "$HOME 'x'", "`ls` 'x'", "a\\ 'b", "!x 'y'", "x != 'y'", "say \"x\" and 'y'", "two\nlines 'z'", ""]
     line = shell_line(["printf", "%s\\0", *words])

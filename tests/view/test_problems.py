@@ -200,7 +200,7 @@ def test_a_dataset_that_cannot_be_opened_has_a_page(tmp_path: Path, sound: Path,
         assert client.get("/api/rows?start=0&stop=9").json()["error"] == told
 
 
-@pytest.mark.mechanism("page of a dataset that cannot be opened")
+@pytest.mark.soak
 def test_the_command_line_shows_what_is_broken(tmp_path: Path, sound: Path) -> None:
     broken = tmp_path / "broken.tar"
     broken.write_bytes((sound / "shard-000000.tar").read_bytes()[:9000])
@@ -217,7 +217,7 @@ def test_the_command_line_shows_what_is_broken(tmp_path: Path, sound: Path) -> N
             program.terminate()
 
 
-@pytest.mark.mechanism("look at all pictures")
+@pytest.mark.soak
 @pytest.mark.parametrize("form", ["members", "lists"])
 def test_all_pictures_are_decoded_and_those_that_fail_are_listed(tmp_path: Path, form: str) -> None:
     wrong = {3: b"<html>", 40: _picture(40)[:700], 90: b""}

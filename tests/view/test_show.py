@@ -50,7 +50,7 @@ def _rows(page: Shown) -> Any:
         return client.get("/api/rows?start=0&stop=9").json()["rows"]
 
 
-@pytest.mark.mechanism("page of a dataset with functions")
+@pytest.mark.soak
 def test_a_dataset_with_functions_is_shown_by_this_process(page: Shown) -> None:
     assert [(row["key"], row["cells"]["m"]["text"]) for row in _rows(page)] == [("b", "20"), ("c", "30")]
     assert repr(page) == f"pyarrow.Table: {page.url}"

@@ -114,7 +114,7 @@ def _has_bar(queue: Any) -> None:
         queue.put(report is not None)
 
 
-@pytest.mark.mechanism("progress in a fork")
+@pytest.mark.soak
 def test_a_child_process_shows_nothing() -> None:
     queue = multiprocessing.get_context("fork").Queue()
     child = multiprocessing.get_context("fork").Process(target=_has_bar, args=(queue,))
