@@ -2,10 +2,11 @@
 
 import { ask } from "./api.js";
 import { large, small } from "./cells.js";
-import { bytes, el, number as shown } from "./dom.js";
+import { amount, el, number as shown } from "./dom.js";
 import { go, opens, state } from "./state.js";
+import { follow, progress } from "./work.js";
 
-const POLL_MS = 400, PAGE = 20, SAME = 300;
+const PAGE = 20, SAME = 300;
 const KINDS = { changed: "Changed", only_a: "Only in A", only_b: "Only in B" };
 
 /** Show the comparison; return what takes the page away. */
@@ -13,29 +14,11 @@ export function compare(main, { dataset }) {
   const stop = new AbortController(), verdict = el("div", { "aria-live": "polite" }), list = el("div");
   main.replaceChildren(el("article.checks.compare", {},
     el("p.sides", { dir: "auto" }, el("b", {}, "A"), ` ${dataset.title} `, el("b", {}, "B"), ` ${dataset.compare}`), verdict, list));
-  follow(stop.signal, verdict, (found) => {
-    verdict.replaceChildren(...verdictOf(found));
+  follow("compare", stop.signal, (found) => {
+    verdict.replaceChildren(...(found.running ? [progress(found)] : verdictOf(found)));
     if (found.counts) list.replaceChildren(...differences(found, stop.signal));
-  });
+  })({});
   return { close() { stop.abort(); }, counted() {} };
-}
-
-async function follow(signal, verdict, done) {
-  while (!signal.aborted) {
-    let found;
-    try { found = await ask("compare", {}, signal); } catch (error) {
-      if (!signal.aborted) verdict.replaceChildren(el("p.error", {}, error.message));
-      return;
-    }
-    if (!found.running) return done(found);
-    verdict.replaceChildren(progress(found.progress ?? {}));
-    await new Promise((later) => setTimeout(later, POLL_MS));
-  }
-}
-
-function progress({ shards = 0, all_shards: all = 0, samples = 0, bytes: size = 0, phase = "", share = null }) {
-  const words = [phase, all > 1 && `${shown(shards)} of ${shown(all)} shards`, samples && `${shown(samples)} samples`, size && bytes(size)];
-  return el("p.progress", {}, el("progress", { max: 1, value: share, "aria-label": "Progress" }), " ", words.filter(Boolean).join(", ") || "starting …");
 }
 
 function verdictOf({ error, stopped, counts, by, in_order: ordered }) {
@@ -102,5 +85,3 @@ const written = (value) => value === null ? el("span.more", {}, "not there") : v
 
 /** Return the ends of text that both have. */
 const shortened = (text) => text.length > 2 * SAME ? `${text.slice(0, SAME)} […] ${text.slice(-SAME)}` : text;
-
-const amount = (count, noun) => `${shown(count)} ${noun}${count === 1 ? "" : "s"}`;

@@ -17,6 +17,9 @@ export function el(spec, given = {}, ...children) {
 /** Return a number as people write it: 12,345. */
 export const number = (value) => Number(value).toLocaleString("en");
 
+/** Return a number with its noun: 1 sample, 2 samples. */
+export const amount = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+
 /** Return a size as people write it: 53 KB. */
 export function bytes(value) {
   const units = ["B", "KB", "MB", "GB", "TB"];

@@ -2,10 +2,10 @@
 
 import { ask } from "./api.js";
 import { small } from "./cells.js";
-import { bytes, el, number as shown } from "./dom.js";
+import { amount, el, number as shown } from "./dom.js";
 import { opens } from "./state.js";
+import { follow, progress } from "./work.js";
 
-const POLL_MS = 400;
 const DEPTHS = {
   quick: ["Headers", "Opens every shard, and compares counts and sizes."],
   files: ["All files", "Reads all files, and compares their checksums."],
@@ -30,26 +30,6 @@ export function problems(main, { dataset, count = () => null }) {
     look({});
   }
   return { close() { stop.abort(); }, counted() {} };
-}
-
-/** Return a function that asks the server, and goes on asking while work is running. */
-function follow(name, signal, draw) {
-  let newest = 0;
-  return async function next(more) {
-    const mine = newest += 1;
-    for (let given = more; ; given = {}) {
-      let state;
-      try { state = await ask(name, given, signal); } catch (error) {
-        if (signal.aborted) return null;
-        state = { error: error.message, running: false, depth: "", decoded: null };
-      }
-      if (signal.aborted || mine !== newest) return null;
-      draw(state);
-      if (!state.running) return state;
-      await new Promise((done) => setTimeout(done, POLL_MS));
-      if (signal.aborted || mine !== newest) return null;
-    }
-  };
 }
 
 function checked(state, check) {
@@ -77,13 +57,6 @@ function scope(state) {
   if (state.shards === null) return "";
   const compared = state.checked.map((name) => SENTENCES[name] ?? name).join(", ");
   return ` in ${amount(state.shards, "shard")}, ${amount(state.samples, "sample")}. Compared: ${compared || "nothing, as there is no manifest and no index"}.`;
-}
-
-function progress(state) {
-  const { shards = 0, all_shards: all = 0, samples = 0, bytes: size = 0, phase = "", share = null } = state.progress ?? {};
-  const words = [phase, all > 1 && `${shown(shards)} of ${amount(all, "shard")}`, samples && amount(samples, "sample"), size && bytes(size)];
-  return el("p.progress", {}, el("progress", { max: 1, value: share, "aria-label": "Progress" }), " ",
-    words.filter(Boolean).join(", ") || "starting …");
 }
 
 function group({ level, error, message, count, findings }) {
@@ -158,5 +131,3 @@ function copied(purpose, command) {
       catch { told.textContent = " select it, and copy"; }
     } }, "Copy"), told);
 }
-
-const amount = (count, noun) => `${shown(count)} ${noun}${count === 1 ? "" : "s"}`;
