@@ -78,7 +78,7 @@ class Comparison:
             wait_s: wait until it ends, for so many seconds at most.
         """
         self.work.wait(wait_s)
-        found, state = self.work.result, self.work.state()
+        state, found = self.work.state(), self.work.result
         if found is None:
             return {**state, "counts": None}
         counts = {"a": found.counts[0], "b": found.counts[1], "changed": len(found.changed), "same": found.same,

@@ -77,8 +77,8 @@ class Pictures:
             wait_s: wait until it ends, for so many seconds at most.
         """
         self._work.wait(wait_s)
-        failures = [asdict(each) for each in self._first]
-        return {**self._work.state(), "decoded": self._decoded, "failed": self._failed, "failures": failures}
+        state, failures = self._work.state(), [asdict(each) for each in self._first]
+        return {**state, "decoded": self._decoded, "failed": self._failed, "failures": failures}
 
     def _look(self, report: OnProgress) -> None:
         drawers, samples = Drawers(self._count), 0

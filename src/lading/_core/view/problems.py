@@ -106,8 +106,7 @@ class Problems:
         if self._work is None:
             return {"depth": None, "running": False}
         self._work.wait(wait_s)
-        found = self._work.result
-        state = {"depth": self._depth, **self._work.state()}
+        state, found = {"depth": self._depth, **self._work.state()}, self._work.result
         if found is None:
             return state
         verified = [each.verified for each in found if each.verified is not None]

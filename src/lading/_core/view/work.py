@@ -86,7 +86,10 @@ class Work(Generic[T]):
         self._asked = time.monotonic()
 
     def state(self) -> dict[str, Any]:
-        """Return how far the work is, and how it ended, for the page."""
+        """Return how far the work is, and how it ended, for the page.
+
+        What it found is read behind this: work that has ended has found all.
+        """
         self._asked = time.monotonic()
         done = self._progress
         return {
