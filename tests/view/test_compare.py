@@ -244,7 +244,7 @@ def test_without_another_dataset_the_page_says_what_to_type(one: str) -> None:
 
 
 def test_fields_of_large_samples_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lading._core.view.compare._MOST_BYTES", 1000)
+    monkeypatch.setattr("lading._core.view.shown_differences._MOST_BYTES", 1000)
     paths = [_write(tmp_path / name, [{"__key__": "k", "bin": name.encode() * 1200}]) for name in "ab"]
     with _compared(*paths) as client:
         assert _state(client)["counts"]["changed"] == 1

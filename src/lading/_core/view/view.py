@@ -200,7 +200,7 @@ class View:
 
     def differences(self, selection: Selection, kind: str, start: int, stop: int) -> dict[str, Any]:
         """Return what is shown of some differences of both datasets."""
-        from lading._core.view.compare import described
+        from lading._core.view.shown_differences import described
 
         one, other = self._both(selection)
         found = self.checks.comparison(selection, one, other).work.result
