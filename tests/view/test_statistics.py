@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import io
 import os
 import time
 from importlib.resources import files
@@ -45,8 +46,10 @@ def _table() -> lading.Dataset:
             "few": [i % 5 for i in numbers],
             "wide": [i * 37 for i in numbers],
             "big": [(1 << 60) + i for i in numbers],
+            "exact": pa.array([decimal.Decimal(f"{i}.00000000000000000001") for i in numbers], pa.decimal128(38, 20)),
             "same": [3.25] * _COUNT,
             "flag": [i % 3 == 0 for i in numbers],
+            "pairs": pa.array([[("k", i)] for i in numbers], pa.map_(pa.string(), pa.int64())),
             "tags": [["a", "b"][: i % 3] for i in numbers],
             "odd name": pa.array([None if i % 10 == 0 else "x'y\n" * (i % 3) for i in numbers]),
             "col": [f"{'long ' * 30}{i % 2}" for i in numbers],
@@ -118,12 +121,33 @@ def test_conditions_choose_as_many_samples_as_bars_and_values_say(what: str, tmp
             assert _counts(client, column["where_null"]) == column["nulls"]
             with_values.add(f"{name} null")
     if what == "table":
-        assert with_bars == {"when", "local", "day", "price", "ratio", "signed", "far", "wide", "big", "same", "class",
-                             "len(tags)", "len(odd name)", "len(col)", "in.x y", "in.ok", "len(in.class)"}  # fmt: skip
+        assert with_bars == {"when", "local", "day", "price", "ratio", "signed", "far", "wide", "big", "exact", "same",
+                             "class", "len(tags)", "len(odd name)", "len(col)", "in.x y", "in.ok",
+                             "len(in.class)"}  # fmt: skip
         assert with_values >= {"few", "flag", "tags[]", "odd name", "odd name null", "class null", "in.class", "big"}
     else:
         assert with_bars >= {"jpg.width", "json.score", "json.n", "len(txt)", "json.mixed"}
         assert with_values >= {"json.lang", "json.deep.a b", "jpg.format", "txt"}
+
+
+def test_whole_numbers_that_a_browser_would_round_are_texts() -> None:
+    least, most = (1 << 53) - 1, (1 << 64) - 1
+    client = _client(lading.open(pa.table({"n": pa.array([least, most, most], pa.uint64())})))
+    [column] = _statistics(client)["columns"]
+    assert (column["min"], column["max"]) == (least, str(most))
+    assert [(each["value"], each["where"]) for each in column["top"]] == [
+        (str(most), f"n == {most}"), (least, f"n == {least}")]  # fmt: skip
+
+
+def test_headers_of_media_inside_structs_have_no_condition() -> None:
+    """Conditions do not read them: a bar without a condition is no button."""
+    file = io.BytesIO()
+    Image.new("RGB", (20, 30)).save(file, "png")
+    client = _client(lading.open(pa.table({"a": [{"raw": file.getvalue(), "n": 1}]})))
+    columns = {column["name"]: column for column in _statistics(client)["columns"]}
+    assert [bar["where"] for bar in columns["a.raw.width"]["bars"]] == [None]
+    assert [bar["where"] for bar in columns["a.n"]["bars"]] == ["a.n == 1"]
+    assert "a.raw.width" not in {each["name"] for each in client.get("/api/fields").json()}
 
 
 def test_statistics_are_those_of_the_selection(tmp_path: Path) -> None:

@@ -25,31 +25,39 @@ _CUT_CHARACTERS = 100
 """Statistics hold so much of a text."""
 _EXACT = float(1 << 53)
 """Whole numbers from here on are rounded in histograms."""
+_EXACT_DIGITS = 15
+"""Statistics of decimals are those of floats, which hold so many digits."""
 _WORDS = ("true", "false", "null", "none", "col")
 
 
-def shown_column(column: ColumnStats, columns: Collection[str], items: str) -> dict[str, Any]:
+def shown_column(column: ColumnStats, name: str | None) -> dict[str, Any]:
     """Return what the page draws of the statistics of a column.
+
+    Whole numbers that a browser would round are texts.
 
     Args:
         column: the statistics.
-        columns: names of the dataset's columns.
-        items: name of the number of items of documents, of which no condition is possible; else empty.
+        name: as conditions spell it; None where no condition is possible.
     """
     found = column.to_dict()
-    name = None if items and column.name.partition(".")[0] == items else spelled(column.name, columns)
     shown, approximate = column.histogram, {*column.approximate}
     if shown is not None and max(map(abs, shown.edges)) >= _EXACT:
         approximate.add("histogram")
     return {
         **found,
+        "min": _exact(found["min"]),
+        "max": _exact(found["max"]),
         "histogram": None,
         "approximate": sorted(approximate),
         "bars": [] if shown is None else _bars(name, column, shown),
-        "top": [{**each, "where": _is_value(name, value)}
+        "top": [{**each, "value": _exact(each["value"]), "where": _is_value(name, value)}
                 for each, (value, _) in zip(found["top"], column.top, strict=True)],
         "where_null": f"{name} is null" if name and column.nulls else None,
     }  # fmt: skip
+
+
+def _exact(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and abs(value) >= _EXACT else value
 
 
 def spelled(name: str, columns: Collection[str]) -> str | None:
@@ -132,8 +140,10 @@ class _Bounds:
             kind = arrow_type(column.kind)
         except UsageError:
             return _Bounds(column, [*shown.edges])
-        return _TimeBounds(column, [*shown.edges], kind) if pa.types.is_temporal(kind) else _Bounds(
-            column, [*shown.edges])  # fmt: skip
+        if pa.types.is_temporal(kind):
+            return _TimeBounds(column, [*shown.edges], kind)
+        is_rounded = pa.types.is_decimal(kind) and kind.precision > _EXACT_DIGITS
+        return (_RoundedBounds if is_rounded else _Bounds)(column, [*shown.edges])
 
     def label(self, place: int) -> str:
         """Return the range of a bar for people."""
@@ -146,6 +156,15 @@ class _Bounds:
         if low == high:
             return f"{name} == {low!r}"
         return f"{name} >= {low!r} and {name} {'<=' if place == self.last else '<'} {high!r}"
+
+
+class _RoundedBounds(_Bounds):
+    """The bounds of the bars of decimals that floats do not hold: the outermost ones are open."""
+
+    def where(self, name: str, place: int) -> str | None:
+        bounds = [f"{name} >= {self.edges[place]!r}"] if place else []
+        bounds += [f"{name} < {self.edges[place + 1]!r}"] if place < self.last else []
+        return " and ".join(bounds) or f"{name} is not null"
 
 
 class _WholeBounds(_Bounds):

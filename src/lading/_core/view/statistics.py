@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from lading._core.dataset.opened import OpenDataset
+from lading._core.dataset.steps.filter_steps import Where
+from lading._core.storage.fetch import Fetcher
 from lading._core.view.bars import literal, shown_column, spelled
 from lading._core.view.marks import Marks
 from lading._core.view.selection import Selection
 from lading._core.view.work import Work
+from lading.errors import UsageError
 
 if TYPE_CHECKING:
     from lading._core.jobs.engine.progress import OnProgress
@@ -86,27 +91,39 @@ def _is_remote(data: OpenDataset) -> bool:
 
 
 def _fields(data: OpenDataset, found: Stats) -> list[dict[str, Any]]:
-    from lading._core.jobs.stats.summaries import ITEMS
-
-    columns = _columns(found)
-    listed: dict[str, tuple[str, TopValues]] = {}
+    names = _names(data, found)
+    listed: dict[str | None, tuple[str, TopValues]] = {}
     if found.duplicate_keys is not None:
-        listed[data.shards.row_layout.key] = ("text", ())
-    listed |= {
-        name: (column.kind, column.top)
-        for name, column in found.columns.items()
-        if not (found.items and name.partition(".")[0] == ITEMS)
-    }
+        key = data.shards.row_layout.key
+        listed[spelled(key, [key])] = ("text", ())
+    listed |= {names[name]: (column.kind, column.top) for name, column in found.columns.items()}
     return [
-        {"name": named, "kind": kind, "values": [text for value, _ in top if (text := literal(value)) is not None]}
+        {"name": name, "kind": kind, "values": [text for value, _ in top if (text := literal(value)) is not None]}
         for name, (kind, top) in listed.items()
-        if (named := spelled(name, columns)) is not None
+        if name is not None
     ]
 
 
-def _columns(found: Stats) -> list[str]:
-    """Names of the columns; the others are names of what is inside columns."""
-    return [name for name, column in found.columns.items() if column.size_bytes is not None]
+def _names(data: OpenDataset, found: Stats) -> dict[str, str | None]:
+    """How conditions spell the names of statistics; None where no condition is possible, as of the length of a map."""
+    from lading._core.jobs.stats.summaries import ITEMS
+
+    columns = [name for name, column in found.columns.items() if column.size_bytes is not None]
+    of_items = [name for name in found.columns if found.items and name.partition(".")[0] == ITEMS]
+    spelt = {name: None if name in of_items else spelled(name, columns) for name in found.columns}
+    if not data.shards.knows_schema:  # a tar is not read for its columns, none of which are maps or structs
+        return spelt
+    schema, fetcher = data.first_schema, data.shards.fetcher
+    return {name: each if each and _is_possible(each, schema, fetcher) else None for name, each in spelt.items()}
+
+
+def _is_possible(name: str, schema: pa.Schema, fetcher: Fetcher) -> bool:
+    try:
+        if not name.endswith("[]"):
+            Where(f"{name} is null").check(schema, fetcher)
+    except UsageError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +163,11 @@ class _Job:
         }
 
     def _shown(self, found: Stats) -> dict[str, Any]:
-        from lading._core.jobs.stats.summaries import ITEMS
-
-        columns, items = _columns(found), ITEMS if found.items else ""
-        told = found.to_dict()
-        return {**told, "columns": [shown_column(column, columns, items) for column in found.columns.values()]}
+        names = _names(self._data, found)
+        return {
+            **found.to_dict(),
+            "columns": [shown_column(column, names[name]) for name, column in found.columns.items()],
+        }
 
     def _find(self, report: OnProgress) -> _Found:
         from lading._core.jobs.stats.stats import dataset_stats, first_stats
