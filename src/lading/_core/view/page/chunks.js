@@ -32,6 +32,16 @@ export class Chunks {
     return first && !first.rows.length ? first.error ?? null : null;
   }
 
+  /** Return whether some row that is here is so. */
+  some(isSo) { return [...this.known.values()].some(({ rows }) => rows.some(isSo)); }
+
+  /** Ask for more columns: all rows come anew. */
+  add(columns) {
+    for (const request of new Set(this.coming.values())) this.giveUp(request);
+    this.columns = [...this.columns, ...columns];
+    this.known.clear();
+  }
+
   /** Say which rows are seen: requests for others alone are given up. */
   see(first, stop) {
     this.seen = [Math.floor(first / BLOCK), Math.floor((stop - 1) / BLOCK)];

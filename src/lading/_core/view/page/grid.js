@@ -13,11 +13,13 @@ import { Virtual } from "./virtual.js";
 
 const SIZES = { small: 120, medium: 180, large: 320 }; // pixels that a tile is wide, or more
 const FACES = ["image", "items", "list", "video", "array", "audio", "text", "json"]; // what fills a tile, the first that there is
+const MEDIA = ["image", "video", "audio"]; // one takes the place of another that a sample lacks, such as png that of jpg
 const GAP = 8, KEY = 24, FIELD = 18, MOST_FIELDS = 6;
 
 /** Show the grid; return what takes it away. */
 export function grid(main, { dataset, count, error, columns }) {
-  const { picture, fields } = parts(dataset, columns);
+  const { picture, others, fields } = parts(dataset, columns);
+  const isThere = (row, name) => row.cells?.[name] && row.cells[name].kind !== "null";
   const size = state().query.get("size") in SIZES ? state().query.get("size") : "medium";
   const names = [...new Set([picture, ...fields].filter(Boolean))];
   const body = el("div.grid"), left = el("span.rest");
@@ -46,8 +48,9 @@ export function grid(main, { dataset, count, error, columns }) {
     const row = chunks.row(number);
     if (!row) return el("a.tile.waiting", opens(number), el("div.face"));
     if (row.error) return el("a.tile.error", { ...opens(number), title: row.error }, row.error);
+    const shown = isThere(row, picture) ? picture : others.find((name) => isThere(row, name)) ?? picture;
     const made = el("a.tile", { ...opens(number), "data-key": row.key },
-      el("div.face", {}, picture ? face(row.cells[picture], number, picture, tileHeight) : facts(row, number)),
+      el("div.face", {}, picture ? face(row.cells[shown], number, shown, tileHeight) : facts(row, number)),
       el("div.key", { dir: "auto", title: row.key }, el("b", {}, row.key ?? String(number))),
       picture ? fields.map((name) => el("div.field", {}, columns.length ? el("small", {}, `${name} `) : null, small(row.cells[name], number, name))) : null);
     made.firstChild.style.height = `${tileHeight}px`;
@@ -82,6 +85,7 @@ export function grid(main, { dataset, count, error, columns }) {
   function told() {
     if (chunks.failure) { body.replaceChildren(failed(chunks.failure)); return; }
     counted();
+    if (others.length && !chunks.columns.includes(others[0]) && chunks.some((row) => !row.error && !isThere(row, picture))) chunks.add(others);
     lines.fill();
     focus.restore();
   }
@@ -90,15 +94,16 @@ export function grid(main, { dataset, count, error, columns }) {
   return { counted: () => { counted(); lines.fill(); }, close() { chunks.close(); lines.close(); focus.close(); place.close(); seen.disconnect(); } };
 }
 
-/** Which column fills a tile, if any, and which are shown below it, or in its place. */
+/** Which column fills a tile, if any, which others do where a sample lacks it, and which are shown below it, or in its place. */
 function parts(dataset, columns) {
   const own = dataset.columns.filter((column) => column.name !== dataset.key);
   const kind = FACES.find((each) => own.some((column) => column.kind === each)), filling = own.filter((column) => column.kind === kind);
   const picture = (filling.find((column) => columns.includes(column.name)) ?? filling[0])?.name ?? null;
-  if (columns.length) return { picture, fields: columns.filter((name) => name !== picture) };
-  if (!picture) return { picture, fields: own.slice(0, MOST_FIELDS).map((column) => column.name) };
+  const others = columns.length || !MEDIA.includes(kind) ? [] : own.filter((column) => MEDIA.includes(column.kind) && column.name !== picture).map((column) => column.name);
+  if (columns.length) return { picture, others, fields: columns.filter((name) => name !== picture) };
+  if (!picture) return { picture, others, fields: own.slice(0, MOST_FIELDS).map((column) => column.name) };
   const caption = own.find((column) => column.name !== picture && ["text", "value"].includes(column.kind));
-  return { picture, fields: caption ? [caption.name] : [] };
+  return { picture, others, fields: caption ? [caption.name] : [] };
 }
 
 /** The choice of the size of tiles. */
