@@ -77,3 +77,10 @@ def test_a_sample_that_cannot_be_read_says_why_in_its_place(golden: Golden) -> N
         view.close()
     assert (row["number"], "cells" in row) == (0, False)
     assert "no such frame in this TIFF file" in row["error"]
+
+
+def test_long_values_of_tables_have_no_bytes_to_save(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"long": [[*range(200)]], "short": [[1]], "text": ["x" * 1_000]}), tmp_path / "in.parquet")
+    cells = _rows(lading.open(tmp_path / "in.parquet"), "long", "short", "text")[0]["cells"]
+    assert [cells[name].get("facts") for name in cells] == [{"in_table": True}, None, None]
+    assert (cells["long"]["length"], cells["text"]["length"]) == (len(str([*range(200)])), 1_000)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from PIL import Image
 
@@ -150,3 +151,33 @@ def test_pages_without_samples_say_why(chromium: Browser, photos: lading.Dataset
     with shown_in(chromium, photos) as tab:
         tab.open("where=json.score+%3C+0", ".says")
         assert tab.texts(".says h2") == ["No samples"]
+
+
+@pytest.mark.soak
+def test_the_rest_of_a_long_text_is_that_of_its_item(chromium: Browser, tmp_path: Path) -> None:
+    long = "x" * 250_000
+    texts = {"sample_id": ["a", "a"], "position": pa.array([0, 1], pa.int32()), "modality": ["text", "text"]}
+    table = pa.table({**texts, "text_content": ["short", long]})
+    with lading.writer(tmp_path / "in", format="parquet", view="interleaved") as writer:
+        writer.write_batch(table)
+    with shown_in(chromium, lading.open(tmp_path / "in")) as tab:
+        tab.open("page=sample&number=0", "article .more a")
+        assert (
+            tab.page.evaluate("async () => (await (await fetch(document.querySelector('.more a').href)).text())")
+            == long
+        )
+        assert tab.page.text_content("#told") == "1 sample"
+        assert tab.problems == []
+
+
+@pytest.mark.soak
+def test_a_tile_shows_what_a_sample_has(chromium: Browser, tmp_path: Path) -> None:
+    """Samples of one dataset may have pictures in different columns."""
+    with lading.writer(tmp_path / "in", format="webdataset") as writer:
+        for i in range(30):
+            writer.write({"__key__": f"{i:02}", ("png" if i % 3 else "jpg"): Image.new("RGB", (20, 20)), "txt": "a"})
+    with shown_in(chromium, lading.open(tmp_path / "in")) as tab:
+        tab.open("page=grid", ".tile .face img")
+        tab.until("document.querySelectorAll('.tile .face img').length >= 18")
+        assert tab.texts(".tile .null") == []
+        assert tab.problems == []

@@ -258,7 +258,8 @@ class _Cut:
             return Cell("value", str(python), facts={"label": feature.labels[python]})
         if isinstance(python, (dict, list)):
             python = decode(feature, python)
-            return self._text("json", json.dumps(python, default=_described, ensure_ascii=False))
+            cell = self._text("json", json.dumps(python, default=_described, ensure_ascii=False))
+            return cell if cell.length is None else replace(cell, facts={"in_table": True})
         return Cell("value", str(python))
 
 

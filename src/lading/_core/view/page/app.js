@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { chooser } from "./choose.js";
 import { compare } from "./compare.js";
-import { el, number } from "./dom.js";
+import { el, many } from "./dom.js";
 import { grid } from "./grid.js";
 import { listenForHelp } from "./keys.js";
 import { list } from "./list.js";
@@ -78,7 +78,7 @@ function refuse() {
 function say() {
   selected(Boolean(counted) && counted.count !== null);
   choosing.told(counted);
-  told.textContent = counted?.error ? "" : counted?.count === null ? "counting …" : `${number(counted.count)} samples`;
+  told.textContent = counted?.error ? "" : counted?.count === null ? "counting …" : many(counted.count, "sample");
 }
 
 start();

@@ -1,7 +1,7 @@
 // A value as the page shows it: as the face of a tile, small, and whole.
 
 import { thumbnailUrl } from "./api.js";
-import { bytes, el, number } from "./dom.js";
+import { bytes, el, many, number } from "./dom.js";
 import { tree } from "./json.js";
 import { array, download, drawing, hex, picture, sound, video, waveform } from "./media.js";
 
@@ -59,7 +59,7 @@ export function small(cell, at, column, item = 0) {
   if (cell.kind === "image") return thumbnail(cell, at, column, item);
   if (cell.kind === "items" || cell.kind === "list") return el("span.strip", {},
     cell.items.slice(0, 4).map((each, place) => small(each, at, column, placeOf(each, place))),
-    cell.length > 4 || !cell.length ? el("span.more", {}, `${number(cell.length)} items`) : null);
+    cell.length > 4 || !cell.length ? el("span.more", {}, many(cell.length, "item")) : null);
   if (cell.text !== undefined) {
     const label = cell.facts?.label;
     return el(`span.${cell.kind}`, { dir: "auto", title: cell.text }, label ? `${label} (${cell.text})` : cell.text);
@@ -77,8 +77,8 @@ export function large(cell, at, column, item = 0) {
     case "bytes": return file(cell, at, column, item);
     case "items": return document_(cell, at, column);
     case "list": return el("ol.items", { start: 0 }, cell.items.map((each, place) => el("li", {}, large(each, at, column, place))), more(cell));
-    case "json": return cell.length ? el("div", {}, el("pre.json", { dir: "auto" }, cell.text), cut(cell, at, column)) : tree(cell.text);
-    case "text": return el("div.text", { dir: "auto" }, cell.text, cell.length ? cut(cell, at, column) : null);
+    case "json": return cell.length ? el("div", {}, el("pre.json", { dir: "auto" }, cell.text), cut(cell, at, column, item)) : tree(cell.text);
+    case "text": return el("div.text", { dir: "auto" }, cell.text, cell.length ? cut(cell, at, column, item) : null);
     case "error": return el("p.error", {}, cell.text);
     default: return small(cell, at, column, item);
   }
@@ -104,6 +104,8 @@ function document_(cell, at, column) {
   }), more(cell));
 }
 
-const more = (cell) => cell.length > cell.items.length ? el("p.more", {}, `${number(cell.length - cell.items.length)} more items are not shown`) : null;
+const more = (cell) => cell.length > cell.items.length ? el("p.more", {}, `${many(cell.length - cell.items.length, "more item")} not shown`) : null;
 
-const cut = (cell, at, column) => el("p.more", {}, `… the first ${number(cell.text.length)} of ${number(cell.length)} characters. `, download(at, column, 0));
+/** Say that a text is cut, and how to get the rest: values of a table have no bytes of their own. */
+const cut = (cell, at, column, item) => el("p.more", {}, `… the first ${number(cell.text.length)} of ${number(cell.length)} characters. `,
+  cell.facts?.in_table ? "Read the sample in Python for the rest." : download(at, column, item));

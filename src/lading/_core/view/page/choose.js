@@ -103,8 +103,8 @@ export function chooser(form, dataset) {
   return { drawn, told };
 }
 
-function example({ columns }) {
-  const first = (kind) => columns.find((column) => column.kind === kind)?.name, image = first("image"), text = first("text");
+function example({ columns, key }) {
+  const first = (kind) => columns.find((column) => column.kind === kind && column.name !== key)?.name, image = first("image"), text = first("text");
   const json = columns.find((column) => column.type === "json")?.name;
   return first("items") ? "modality == 'image'" : json ? `${json}.lang == 'en'` : image ? `${image}.width >= 256` : text ? `len(${text}) > 100` : "score > 0.5";
 }

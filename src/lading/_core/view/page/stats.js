@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { both } from "./choose.js";
-import { bytes, el, number } from "./dom.js";
+import { bytes, el, many, number } from "./dom.js";
 import { go, state } from "./state.js";
 
 /** Show the statistics of the selection; return what takes them away. */
@@ -27,12 +27,12 @@ export function statistics(main) {
       const found = answer.statistics;
       if (found) {
         cards.replaceChildren(...found.columns.map(card));
-        of = answer.is_whole ? summary(found) : `Of the first ${number(found.samples)} samples.`;
+        of = answer.is_whole ? summary(found) : `Of the first ${many(found.samples, "sample")}.`;
       }
       seen = answer.stage;
       const { samples, share, phase } = answer.progress ?? {};
       head.textContent = seen === 2 ? of || "The statistics were stopped. Open the page again." :
-        [of, samples ? `${phase || "Reading all"}: ${number(samples)} samples${share ? `, ${Math.round(share * 100)} %` : ""} …` : "Reading …"].join(" ");
+        [of, samples ? `${phase || "Reading all"}: ${many(samples, "sample")}${share ? `, ${Math.round(share * 100)} %` : ""} …` : "Reading …"].join(" ");
       bar.hidden = seen === 2;
       if (share) bar.value = share; else bar.removeAttribute("value");
       if (seen !== 2) continue;
@@ -48,7 +48,7 @@ export function statistics(main) {
 
 function summary({ samples, size_bytes: size, duplicate_keys: repeated, items, notes }) {
   return [
-    `${number(samples)} samples, ${bytes(size)}`,
+    `${many(samples, "sample")}, ${bytes(size)}`,
     repeated ? `${number(repeated)} keys come again` : null,
     ...Object.entries(items).map(([name, count]) => `${number(count)} × ${name}`), ...notes,
   ].filter(Boolean).join("; ");
@@ -109,5 +109,7 @@ const about = (column, what, words) => (column.approximate.includes(what) ? `abo
 
 function value(each) {
   if (typeof each !== "number") return String(each);
-  return Number.isInteger(each) ? number(each) : each.toLocaleString("en", { maximumSignificantDigits: 5 });
+  if (Number.isSafeInteger(each)) return number(each);
+  const size = Math.abs(each);
+  return size >= 1e15 || size < 1e-4 ? each.toExponential(4) : each.toLocaleString("en", { maximumSignificantDigits: 5 });
 }
