@@ -139,6 +139,14 @@ def test_whole_numbers_that_a_browser_would_round_are_texts() -> None:
         (str(most), f"n == {most}"), (least, f"n == {least}")]  # fmt: skip
 
 
+@pytest.mark.parametrize("count", [100, 40_000])
+def test_numbers_that_no_bar_has_are_counted(count: int) -> None:
+    values = [float("nan") if i % 10 == 0 else i / 7 for i in range(count)]
+    [column] = _statistics(_client(lading.open(pa.table({"n": values}))))["columns"]
+    assert column["not_finite"] == count // 10
+    assert column["values"] == column["not_finite"] + sum(bar["count"] for bar in column["bars"])
+
+
 def test_headers_of_media_inside_structs_have_no_condition() -> None:
     """Conditions do not read them: a bar without a condition is no button."""
     file = io.BytesIO()

@@ -27,6 +27,7 @@ _EXACT = float(1 << 53)
 """Whole numbers from here on are rounded in histograms."""
 _EXACT_DIGITS = 15
 """Statistics of decimals are those of floats, which hold so many digits."""
+_NUMBERS = ("int", "uint", "halffloat", "float", "double")
 _WORDS = ("true", "false", "null", "none", "col")
 
 
@@ -50,10 +51,17 @@ def shown_column(column: ColumnStats, name: str | None) -> dict[str, Any]:
         "histogram": None,
         "approximate": sorted(approximate),
         "bars": [] if shown is None else _bars(name, column, shown),
+        "not_finite": _not_finite(column),
         "top": [{**each, "value": _exact(each["value"]), "where": _is_value(name, value)}
                 for each, (value, _) in zip(found["top"], column.top, strict=True)],
         "where_null": f"{name} is null" if name and column.nulls else None,
     }  # fmt: skip
+
+
+def _not_finite(column: ColumnStats) -> int:
+    """How many numbers are NaN or infinite: no bar has them."""
+    is_number = all(kind.startswith(_NUMBERS) for kind in column.kind.split(", "))
+    return column.values - sum(column.histogram.counts) if is_number and column.histogram is not None else 0
 
 
 def _exact(value: Any) -> Any:

@@ -63,6 +63,7 @@ function card(column) {
     ["values", number(column.values)],
     column.nulls ? ["nulls", column.where_null ? el("button.link", { type: "button", onclick: () => choose(column.where_null),
       title: column.where_null }, number(column.nulls)) : number(column.nulls)] : null,
+    column.not_finite ? ["NaN, infinite", about(column, "histogram", number(column.not_finite))] : null,
     column.unreadable ? ["unreadable", number(column.unreadable)] : null,
     column.distinct !== null ? ["distinct", about(column, "distinct", number(column.distinct))] : null,
     column.min !== null ? ["least", value(column.min)] : null,
