@@ -181,3 +181,21 @@ def test_a_tile_shows_what_a_sample_has(chromium: Browser, tmp_path: Path) -> No
         tab.until("document.querySelectorAll('.tile .face img').length >= 18")
         assert tab.texts(".tile .null") == []
         assert tab.problems == []
+
+
+def test_a_server_that_has_ended_is_said(chromium: Browser, photos: lading.Dataset) -> None:
+    with shown_in(chromium, photos.limit(1)) as tab:
+        tab.until("document.getElementById('told').textContent === '1 sample'")
+        tab.page.route("**/api/sample*", lambda route: route.abort())
+        tab.page.keyboard.press("Home")
+        tab.page.keyboard.press("Enter")
+        tab.page.wait_for_selector("text=the server does not answer: start it again")
+
+
+@pytest.mark.soak
+def test_a_page_without_a_dataset_says_why(chromium: Browser, photos: lading.Dataset) -> None:
+    with shown_in(chromium, photos) as tab:
+        tab.page.route("**/api/dataset*", lambda route: route.fulfill(status=500, json={"error": "no way"}))
+        tab.page.reload()
+        tab.page.wait_for_selector("h2:has-text('The dataset cannot be shown')")
+        assert tab.texts(".says .error") == ["no way"]

@@ -6,17 +6,23 @@ let run = null; // of the server: a later one at this port may show other data
 
 /** Return the server's answer about the selection. */
 export async function ask(name, more = {}, signal = undefined) {
-  const response = await fetch(`/api/${name}?${asked(more)}`, { signal });
-  const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
-  if (!response.ok) throw new Error(answer.error);
+  const answer = await answered(`/api/${name}?${asked(more)}`, { signal });
   if (name === "dataset") run = answer.run;
   return answer;
 }
 
 /** Tell the server something to keep, and return its answer. */
-export async function tell(name, said) {
-  const response = await fetch(`/api/${name}?${new URLSearchParams(said)}`, { method: "POST", keepalive: true });
-  const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+export const tell = (name, said) => answered(`/api/${name}?${new URLSearchParams(said)}`, { method: "POST", keepalive: true });
+
+async function answered(url, options) {
+  let response;
+  try { response = await fetch(url, options); } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("the server does not answer: start it again, and open the URL that it prints");
+  }
+  const answer = await response.json().catch((error) => {
+    throw error.name === "AbortError" ? error : new Error(`the server answered ${response.status}`);
+  });
   if (!response.ok) throw new Error(answer.error);
   return answer;
 }

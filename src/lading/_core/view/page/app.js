@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { chooser } from "./choose.js";
 import { compare } from "./compare.js";
-import { el, many } from "./dom.js";
+import { amount, el } from "./dom.js";
 import { grid } from "./grid.js";
 import { listenForHelp } from "./keys.js";
 import { list } from "./list.js";
@@ -19,7 +19,7 @@ const main = document.getElementById("main"), told = document.getElementById("to
 let dataset = null, choosing = null, counted = null, shown = null, waiting = null, selection = null;
 
 async function start() {
-  try { dataset = await ask("dataset"); } catch (error) { main.replaceChildren(el("p.error", {}, error.message)); return; }
+  try { dataset = await ask("dataset"); } catch (error) { main.replaceChildren(el("div.says", {}, el("h2", {}, "The dataset cannot be shown"), el("p.error", {}, error.message))); return; }
   document.title = `${[dataset.title, ...(dataset.steps ?? [])].join(" ")} – lading`;
   const title = document.getElementById("title");
   title.textContent = title.title = dataset.title;
@@ -78,7 +78,7 @@ function refuse() {
 function say() {
   selected(Boolean(counted) && counted.count !== null);
   choosing.told(counted);
-  told.textContent = counted?.error ? "" : counted?.count === null ? "counting …" : many(counted.count, "sample");
+  told.textContent = counted?.error ? "" : counted?.count === null ? "counting …" : amount(counted.count, "sample");
 }
 
 start();

@@ -1,7 +1,7 @@
 // A value as the page shows it: as the face of a tile, small, and whole.
 
 import { thumbnailUrl } from "./api.js";
-import { bytes, el, many, number } from "./dom.js";
+import { amount, bytes, el, number } from "./dom.js";
 import { tree } from "./json.js";
 import { array, download, drawing, hex, picture, sound, video, waveform } from "./media.js";
 
@@ -59,7 +59,7 @@ export function small(cell, at, column, item = 0) {
   if (cell.kind === "image") return thumbnail(cell, at, column, item);
   if (cell.kind === "items" || cell.kind === "list") return el("span.strip", {},
     cell.items.slice(0, 4).map((each, place) => small(each, at, column, placeOf(each, place))),
-    cell.length > 4 || !cell.length ? el("span.more", {}, many(cell.length, "item")) : null);
+    cell.length > 4 || !cell.length ? el("span.more", {}, amount(cell.length, "item")) : null);
   if (cell.text !== undefined) {
     const label = cell.facts?.label;
     return el(`span.${cell.kind}`, { dir: "auto", title: cell.text }, label ? `${label} (${cell.text})` : cell.text);
@@ -104,7 +104,7 @@ function document_(cell, at, column) {
   }), more(cell));
 }
 
-const more = (cell) => cell.length > cell.items.length ? el("p.more", {}, `${many(cell.length - cell.items.length, "more item")} not shown`) : null;
+const more = (cell) => cell.length > cell.items.length ? el("p.more", {}, `${amount(cell.length - cell.items.length, "more item")} not shown`) : null;
 
 /** Say that a text is cut, and how to get the rest: values of a table have no bytes of their own. */
 const cut = (cell, at, column, item) => el("p.more", {}, `… the first ${number(cell.text.length)} of ${number(cell.length)} characters. `,

@@ -20,9 +20,6 @@ export const number = (value) => Number(value).toLocaleString("en");
 /** Return a number with its noun: 1 sample, 2 samples. */
 export const amount = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
-/** Return a number of things: 1 sample, 12,345 samples. */
-export const many = (value, thing) => `${number(value)} ${thing}${value === 1 ? "" : "s"}`;
-
 /** Return a size as people write it: 53 KB. */
 export function bytes(value) {
   const units = ["B", "KB", "MB", "GB", "TB"];

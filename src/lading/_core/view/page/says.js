@@ -1,6 +1,6 @@
 // What a page says where there is nothing to show: no samples, an error, or the rest of them is still to come.
 
-import { el, many, number } from "./dom.js";
+import { amount, el, number } from "./dom.js";
 import { go, linked, state } from "./state.js";
 
 const PROBLEMS = { page: "problems", number: null, at: null };
@@ -15,7 +15,7 @@ export const totalOf = (count, chunks) => Math.min(count() ?? FIRST, chunks.end)
 export function nothing(dataset) {
   const query = state().query, chosen = query.get("where"), marked = query.get("marked");
   return el("div.says", {}, marked ? [el("h2", {}, "No samples"), el("p", {}, chosen ? "None has both this mark and the condition." : "None has this mark.")] : chosen ? [el("h2", {}, "No samples"), el("p", {}, "The condition holds for none:"), el("pre", {}, chosen)]
-    : [el("h2", {}, "An empty dataset"), el("p", {}, `${dataset.title} has ${many(dataset.shards, "shard")} of ${dataset.format}, and no samples.`)]);
+    : [el("h2", {}, "An empty dataset"), el("p", {}, `${dataset.title} has ${amount(dataset.shards, "shard")} of ${dataset.format}, and no samples.`)]);
 }
 
 /** Return the words for a page whose samples cannot be read. */

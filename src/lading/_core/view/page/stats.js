@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { both } from "./choose.js";
-import { bytes, el, many, number } from "./dom.js";
+import { amount, bytes, el, number } from "./dom.js";
 import { go, state } from "./state.js";
 
 /** Show the statistics of the selection; return what takes them away. */
@@ -27,12 +27,12 @@ export function statistics(main) {
       const found = answer.statistics;
       if (found) {
         cards.replaceChildren(...found.columns.map(card));
-        of = answer.is_whole ? summary(found) : `Of the first ${many(found.samples, "sample")}.`;
+        of = answer.is_whole ? summary(found) : `Of the first ${amount(found.samples, "sample")}.`;
       }
       seen = answer.stage;
       const { samples, share, phase } = answer.progress ?? {};
       head.textContent = seen === 2 ? of || "The statistics were stopped. Open the page again." :
-        [of, samples ? `${phase || "Reading all"}: ${many(samples, "sample")}${share ? `, ${Math.round(share * 100)} %` : ""} …` : "Reading …"].join(" ");
+        [of, samples ? `${phase || "Reading all"}: ${amount(samples, "sample")}${share ? `, ${Math.round(share * 100)} %` : ""} …` : "Reading …"].join(" ");
       bar.hidden = seen === 2;
       if (share) bar.value = share; else bar.removeAttribute("value");
       if (seen !== 2) continue;
@@ -48,7 +48,7 @@ export function statistics(main) {
 
 function summary({ samples, size_bytes: size, duplicate_keys: repeated, items, notes }) {
   return [
-    `${many(samples, "sample")}, ${bytes(size)}`,
+    `${amount(samples, "sample")}, ${bytes(size)}`,
     repeated ? `${number(repeated)} keys come again` : null,
     ...Object.entries(items).map(([name, count]) => `${number(count)} × ${name}`), ...notes,
   ].filter(Boolean).join("; ");
