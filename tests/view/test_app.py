@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 import lading
 from lading._core.dataset.opened import opened
 from lading._core.view.app import app_of
+from lading._core.view.serve import Address
 from lading._core.view.view import Naming, View
 
 COUNT = 150
@@ -97,8 +98,23 @@ def test_errors_are_those_of_lading(client: TestClient) -> None:
     assert "nonsense" in answer.json()["error"]
 
 
-def test_others_reach_the_server_with_a_chosen_token_alone() -> None:
-    from lading._core.view.serve import Address
-
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "gpu-box"])
+def test_others_reach_the_server_with_a_chosen_token_alone(host: str) -> None:
     with pytest.raises(lading.errors.UsageError, match="needs a token"):
-        Address("0.0.0.0")
+        Address(host)
+    assert not Address(host, token="words").is_own
+
+
+@pytest.mark.parametrize(
+    "host, url",
+    [
+        ("127.0.0.1", "http://127.0.0.1:9/"),
+        ("localhost", "http://localhost:9/"),
+        ("::1", "http://[::1]:9/"),
+        ("0.0.0.0", "http://127.0.0.1:9/"),
+        ("::", "http://[::1]:9/"),
+        ("gpu-box", "http://gpu-box:9/"),
+    ],
+)
+def test_the_url_is_one_that_opens_here(host: str, url: str) -> None:
+    assert Address(host, token="words").url(9) == url

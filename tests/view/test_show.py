@@ -75,6 +75,12 @@ def test_a_wrong_or_taken_port_is_an_error(ds: lading.Dataset) -> None:
             ds.show(other.getsockname()[1], browser=False)
 
 
+def test_a_step_with_a_missing_column_is_an_error(ds: lading.Dataset) -> None:
+    for shown, other in ((ds.select("absent"), None), (ds, ds.drop("absent"))):
+        with pytest.raises(UsageError, match=r"no such column; expected .*n, found 'absent'"):
+            shown.show(compare=other, browser=False)
+
+
 @pytest.mark.parametrize("package", ["uvicorn", "starlette"])
 def test_a_missing_package_says_how_to_install_it(
     ds: lading.Dataset, package: str, monkeypatch: pytest.MonkeyPatch

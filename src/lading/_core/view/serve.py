@@ -18,6 +18,9 @@ _PORT = 8421
 _TRIED = 20
 _WAITING = 128
 _LOCAL = "127.0.0.1"
+_OWN_NAMES = (_LOCAL, "localhost", "::1")
+_ALL = {"0.0.0.0": _LOCAL, "::": "::1"}  # noqa: S104 - the user asks for it
+"""Addresses that stand for all of this machine, with the one to open here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +39,20 @@ class Address:
 
     def __post_init__(self) -> None:
         """Refuse a host that others reach, without a token that the user chose."""
-        if self.host != _LOCAL and not self.token:
+        if not self.is_own and not self.token:
             raise UsageError("others can reach this server: it needs a token of your choice", found=f"host {self.host}",
                              advice="Add --token WORDS. Or forward the port of this machine alone: "
                              f"ssh -L {self.port or _PORT}:{_LOCAL}:{self.port or _PORT} HOST.")  # fmt: skip
+
+    @property
+    def is_own(self) -> bool:
+        """Whether only this machine reaches it."""
+        return self.host in _OWN_NAMES
+
+    def url(self, port: int) -> str:
+        """Return the URL of the page here."""
+        shown = _ALL.get(self.host, self.host)
+        return f"http://[{shown}]:{port}/" if ":" in shown else f"http://{shown}:{port}/"
 
 
 class Server:
@@ -55,6 +68,7 @@ class Server:
     Raises:
         MissingExtra: starlette or uvicorn is not installed.
         StoreError: the port is taken.
+        UsageError: a step names a column that is not there.
     """
 
     def __init__(self, view: View, address: Address) -> None:
@@ -66,13 +80,12 @@ class Server:
             package = "starlette" if error.name == "starlette" else "uvicorn"
             advice = "Run: pip install 'lading[view]'."
             raise missing_extra(error, f"the page is served by {package}", package, advice) from error
+        view.refuse_wrong_steps()
         self._view, token = view, address.token or secrets.token_urlsafe(16)
         self._socket = _listen(address)
         view.drawers.start()
-        port = self._socket.getsockname()[1]
-        shown = _LOCAL if address.host in (_LOCAL, "0.0.0.0") else address.host  # noqa: S104 - the user asks for it
-        self.url = f"http://{shown}:{port}/?token={quote(token, safe='')}"
-        app = app_of(view, token, any_host=address.host != _LOCAL)
+        self.url = f"{address.url(self._socket.getsockname()[1])}?token={quote(token, safe='')}"
+        app = app_of(view, token, any_host=not address.is_own)
         config = uvicorn.Config(
             app, log_level="critical", access_log=False, timeout_graceful_shutdown=1, lifespan="off", ws="none",
             server_header=False,
@@ -123,8 +136,9 @@ def _listen(address: Address) -> socket.socket:
         except OSError as error:
             made.close()
             if port == ports[-1]:
-                raise StoreError("the server cannot listen there", found=f"{address.host}:{port}: {error.strerror}",
-                                 advice="Choose another port: --port N.") from error  # fmt: skip
+                found = f"{address.host}:{port or ports[0]}: {error.strerror}"
+                advice = "Choose another port or address: --port N, --host ADDRESS."
+                raise StoreError("the server cannot listen there", found=found, advice=advice) from error
             continue
         return made
     raise AssertionError(ports)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -115,6 +116,18 @@ class View:
     def schema(self) -> pa.Schema:
         """The columns, as far as they are known; see `Rows.schema`."""
         return self.rows(Selection()).schema
+
+    def refuse_wrong_steps(self) -> None:
+        """Raise UsageError, and close, if a step names a column that is not there. Damage is for the page to say."""
+        try:
+            if self.other is not None:
+                self.other.refuse_wrong_steps()
+            if any(step.asks_schema for step in self.query.steps):
+                with suppress(DataError, StoreError):
+                    _ = self.schema
+        except UsageError:
+            self.close()
+            raise
 
     def dataset(self) -> dict[str, Any]:
         """Return what the dataset is: its name, format, columns, shards; its name and the error if it is damaged."""
