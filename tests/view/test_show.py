@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import sys
 import threading
@@ -62,6 +63,14 @@ def test_a_dataset_with_functions_is_shown_by_this_process(page: Shown) -> None:
     assert repr(page) == page._repr_html_() == "pyarrow.Table: closed"
     with pytest.raises(httpx.ConnectError):
         httpx.get(page.url)
+
+
+@pytest.mark.soak
+def test_ctrl_c_closes_the_page_that_a_program_waits_for(page: Shown) -> None:
+    main = threading.main_thread().ident
+    threading.Timer(0.5, signal.pthread_kill, [main, signal.SIGINT]).start()
+    page.wait()
+    assert repr(page) == "pyarrow.Table: closed"
 
 
 def test_a_wrong_or_taken_port_is_an_error(ds: lading.Dataset) -> None:

@@ -373,11 +373,12 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs, TableVerbs):
             browser: open the page in a browser, if there is one.
 
         Returns:
-            The page: `url`, `wait()`, which ends with Ctrl-C, and `close()`.
+            The page: `url`, `wait()`, which Ctrl-C ends, and `close()`.
 
         Raises:
             MissingExtra: starlette or uvicorn is not installed.
             StoreError: the port is taken.
+            UsageError: a step names a column that is not there.
         """
         from lading._core.view.show import show
 

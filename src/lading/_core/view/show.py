@@ -34,8 +34,11 @@ class Shown:
         self._server, self._title, self._is_closed = server, title, False
 
     def wait(self) -> None:
-        """Wait until the page is closed, or Ctrl-C: a program that ends ends the page too."""
-        self._server.wait()
+        """Wait until the page is closed. Ctrl-C closes it, and the program goes on behind this line."""
+        try:
+            self._server.wait()
+        except KeyboardInterrupt:
+            self.close()
 
     def close(self) -> None:
         """Stop the server."""
