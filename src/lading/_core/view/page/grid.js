@@ -1,15 +1,11 @@
 // The grid: a picture of each sample, with its key and the chosen fields.
 
 import { face, small } from "./cells.js";
-import { Chunks } from "./chunks.js";
 import { chooser } from "./columns.js";
 import { el } from "./dom.js";
-import { Focus } from "./focus.js";
 import { marked } from "./marks.js";
-import { Place } from "./place.js";
-import { failed, nothing, rest, totalOf } from "./says.js";
+import { samples } from "./samples.js";
 import { go, opens, state } from "./state.js";
-import { Virtual } from "./virtual.js";
 
 const SIZES = { small: 120, medium: 180, large: 320 }; // pixels that a tile is wide, or more
 const FACES = ["image", "items", "list", "video", "array", "audio", "text", "json"]; // what fills a tile, the first that there is
@@ -17,7 +13,8 @@ const MEDIA = ["image", "video", "audio"]; // one takes the place of another tha
 const GAP = 8, KEY = 24, FIELD = 18, MOST_FIELDS = 6;
 
 /** Show the grid; return what takes it away. */
-export function grid(main, { dataset, count, error, columns }) {
+export function grid(main, given) {
+  const { dataset, columns } = given;
   const { picture, others, fields } = parts(dataset, columns);
   const isThere = (row, name) => row.cells?.[name] && row.cells[name].kind !== "null";
   const size = state().query.get("size") in SIZES ? state().query.get("size") : "medium";
@@ -25,17 +22,10 @@ export function grid(main, { dataset, count, error, columns }) {
   const body = el("div.grid"), left = el("span.rest");
   main.classList.add("filled");
   main.replaceChildren(el("div.tools", {}, chooser(dataset, columns, names), sizes(size), left), body);
-  const chunks = new Chunks(names, told);
   let across = 1, tileHeight = 0;
-  const lines = new Virtual(body, KEY, line, seeing);
-  const total = () => totalOf(count, chunks), focus = new Focus(lines, () => across, total), place = new Place(() => across);
+  const { lines, total, row: rowOf, counted, close } = samples(body, left, given, names, { height: KEY, line, came, across: () => across });
   const seen = new ResizeObserver(fit);
   seen.observe(body);
-
-  function seeing(first, stop) {
-    place.keep(first, stop);
-    chunks.see(first * across, stop * across);
-  }
 
   function line(at) {
     const made = el("div.tiles");
@@ -45,7 +35,7 @@ export function grid(main, { dataset, count, error, columns }) {
   }
 
   function tile(number) {
-    const row = chunks.row(number);
+    const row = rowOf(number);
     if (!row) return el("a.tile.waiting", opens(number), el("div.face"));
     if (row.error) return el("a.tile.error", { ...opens(number), title: row.error }, row.error);
     const shown = isThere(row, picture) ? picture : others.find((name) => isThere(row, name)) ?? picture;
@@ -55,6 +45,10 @@ export function grid(main, { dataset, count, error, columns }) {
       picture ? fields.map((name) => el("div.field", {}, columns.length ? el("small", {}, `${name} `) : null, small(row.cells[name], number, name))) : null);
     made.firstChild.style.height = `${tileHeight}px`;
     return marked(made, row);
+  }
+
+  function came(chunks) { // where a sample lacks the picture, another column may have one
+    if (others.length && !chunks.columns.includes(others[0]) && chunks.some((row) => !row.error && !isThere(row, picture))) chunks.add(others);
   }
 
   const facts = (row, number) => el("dl.facts", {}, fields.map((name) => [el("dt", {}, name), el("dd", {}, small(row.cells[name], number, name))]).flat());
@@ -75,23 +69,8 @@ export function grid(main, { dataset, count, error, columns }) {
     counted();
   }
 
-  function counted() {
-    lines.setCount(Math.ceil(total() / across));
-    left.textContent = error() ? "" : rest(count, chunks);
-    if (total() === 0) body.replaceChildren(error() ? failed(error()) : nothing(dataset));
-    else place.find(lines, focus, total());
-  }
-
-  function told() {
-    if (chunks.failure) { body.replaceChildren(failed(chunks.failure)); return; }
-    counted();
-    if (others.length && !chunks.columns.includes(others[0]) && chunks.some((row) => !row.error && !isThere(row, picture))) chunks.add(others);
-    lines.fill();
-    focus.restore();
-  }
-
   fit();
-  return { counted: () => { counted(); lines.fill(); }, close() { chunks.close(); lines.close(); focus.close(); place.close(); seen.disconnect(); } };
+  return { counted, close() { close(); seen.disconnect(); } };
 }
 
 /** Which column fills a tile, if any, which others do where a sample lacks it, and which are shown below it, or in its place. */

@@ -1,15 +1,11 @@
 // The list: a line a sample, a column a field.
 
-import { Chunks } from "./chunks.js";
 import { small } from "./cells.js";
 import { chooser } from "./columns.js";
 import { el, number as shown } from "./dom.js";
-import { Focus } from "./focus.js";
 import { marked } from "./marks.js";
-import { Place } from "./place.js";
-import { failed, nothing, rest, totalOf } from "./says.js";
+import { samples } from "./samples.js";
 import { go, opens, state } from "./state.js";
-import { Virtual } from "./virtual.js";
 
 const WIDTHS = { key: 150, text: 240, json: 240, items: 260, list: 240, image: 110, value: 120 }, USUAL = 140, NUMBER = 76, LEAST = 48;
 const PICTURED = ["image", "items", "list"], HIGH = 56, LOW = 32, MOST = 8;
@@ -17,7 +13,8 @@ const SORTED = ["key", "text", "value", "field"];
 const widths = new Map(); // of columns that were dragged
 
 /** Show the list; return what takes it away. */
-export function list(main, { dataset, count, error, columns }) {
+export function list(main, given) {
+  const { dataset, columns } = given;
   const of = new Map(dataset.columns.map((column) => [column.name, column]));
   const names = columns.length ? columns.filter((name) => name !== dataset.key)
     : [...of.keys()].filter((name) => name !== dataset.key).slice(0, MOST);
@@ -26,13 +23,11 @@ export function list(main, { dataset, count, error, columns }) {
   const high = names.some((name) => PICTURED.includes(kind(name))) ? HIGH : LOW;
   main.classList.add("filled");
   main.replaceChildren(el("div.tools", {}, chooser(dataset, columns, names), left), body);
-  const chunks = new Chunks(names, told);
   const head = el("div.cells.head", { role: "row" }, el("span.number", {}, "#"), all.map(title));
-  const lines = new Virtual(body, high, line, (first, stop) => { place.keep(first, stop); chunks.see(first, stop); }, head);
-  const total = () => totalOf(count, chunks), focus = new Focus(lines, () => 1, total), place = new Place(() => 1);
+  const { row: rowOf, counted, close } = samples(body, left, given, names, { height: high, line, head });
 
   function line(number) {
-    const row = chunks.row(number);
+    const row = rowOf(number);
     if (!row) return el("a.cells.waiting", opens(number), el("span.number", {}, shown(number)));
     if (row.error) return el("a.cells.error", { ...opens(number), title: row.error }, row.error);
     return marked(el("a.cells", { ...opens(number), "data-key": row.key },
@@ -76,23 +71,9 @@ export function list(main, { dataset, count, error, columns }) {
     fit();
   }
 
-  function counted() {
-    lines.setCount(total());
-    left.textContent = error() ? "" : rest(count, chunks);
-    if (total() === 0) body.replaceChildren(error() ? failed(error()) : nothing(dataset));
-    else place.find(lines, focus, total());
-  }
-
-  function told() {
-    if (chunks.failure) { body.replaceChildren(failed(chunks.failure)); return; }
-    counted();
-    lines.fill();
-    focus.restore();
-  }
-
   fit();
   counted();
-  return { counted, close() { chunks.close(); lines.close(); focus.close(); place.close(); } };
+  return { counted, close };
 }
 
 /** The column that the URL sorts by, and the way. */
