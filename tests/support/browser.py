@@ -21,8 +21,9 @@ import pytest
 
 import lading
 from lading._core.dataset.opened import opened
+from lading._core.view.naming import Naming
 from lading._core.view.serve import Address, Server
-from lading._core.view.view import Naming, View
+from lading._core.view.view import View
 from skips import NO_BROWSER
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from starlette.testclient import TestClient
 import lading
 from lading._core.dataset.opened import opened
 from lading._core.view.app import app_of
-from lading._core.view.view import Naming, View
+from lading._core.view.naming import Naming
+from lading._core.view.view import View
 
 __all__ = ["BASE", "TOKEN", "viewing"]
 

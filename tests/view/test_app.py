@@ -12,8 +12,9 @@ from starlette.testclient import TestClient
 import lading
 from lading._core.dataset.opened import opened
 from lading._core.view.app import app_of
+from lading._core.view.naming import Naming
 from lading._core.view.serve import Address
-from lading._core.view.view import Naming, View
+from lading._core.view.view import View
 
 COUNT = 150
 

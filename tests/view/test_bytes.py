@@ -17,7 +17,7 @@ from counted_files import CountedFiles
 from lading._core.dataset.opened import opened
 from lading._core.view.naming import Naming
 from lading._core.view.selection import Selection
-from lading._core.view.values import value_of
+from lading._core.view.values import ValuePlace, value_of
 from lading._core.view.view import View
 from tars import tar_of
 
@@ -78,7 +78,7 @@ def _page(view: View, start: int, column: str = "jpg") -> int:
     """Ask for a page of the grid and its thumbnails; return the bytes of its pictures."""
     page = view.page(ALL, start, start + PAGE, [column])
     assert (len(page["rows"]), page["is_whole"]) == (PAGE, True)
-    values = [value_of(view.rows(ALL), start + i, column, 0, shown=True).whole() for i in range(PAGE)]
+    values = [value_of(view.rows(ALL), ValuePlace(start + i, column), shown=True).whole() for i in range(PAGE)]
     assert [len(value) for value in values] == [row["cells"]["jpg"]["length"] for row in page["rows"]]
     return sum(map(len, values))
 
@@ -98,7 +98,7 @@ def test_a_page_of_an_indexed_dataset_reads_its_pictures_in_one_request(view: Vi
         pictures = _page(view, start)
         assert _cost() <= Cost(1, int(1.1 * pictures))
     shown = view.sample(ALL, 450)
-    value = value_of(view.rows(ALL), 450, "jpg", 0, shown=True).whole()
+    value = value_of(view.rows(ALL), ValuePlace(450, "jpg"), shown=True).whole()
     assert shown["cells"]["jpg"]["length"] == len(value)
     assert _cost() <= Cost(1, int(1.1 * len(value)))
 

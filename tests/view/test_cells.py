@@ -18,8 +18,9 @@ from golden_cases import Golden
 from lading._core.dataset.opened import opened
 from lading._core.features.types import Array
 from lading._core.view.cells import npy_of
+from lading._core.view.naming import Naming
 from lading._core.view.selection import Selection
-from lading._core.view.view import Naming, View
+from lading._core.view.view import View
 
 
 def _rows(ds: lading.Dataset, *columns: str) -> list[dict[str, Any]]:

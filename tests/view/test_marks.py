@@ -22,7 +22,8 @@ from lading._core.cli.main import app
 from lading._core.dataset.opened import opened
 from lading._core.view.app import app_of
 from lading._core.view.marks import Mark, Marks
-from lading._core.view.view import Naming, View
+from lading._core.view.naming import Naming
+from lading._core.view.view import View
 
 COUNT = 30
 

@@ -24,8 +24,9 @@ from lading import features
 from lading._core.dataset.opened import opened
 from lading._core.dataset.query import Query
 from lading._core.view.app import app_of
+from lading._core.view.naming import Naming
 from lading._core.view.serve import Address, Server
-from lading._core.view.view import Naming, View
+from lading._core.view.view import View
 from lading.errors import DataError, StoreError, UsageError
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ import pytest
 from counted_files import CountedFiles
 from lading._core.dataset.opened import opened
 from lading._core.view.held_pages import HeldPages
+from lading._core.view.naming import Naming
 from lading._core.view.rows import Rows, Turns
 from lading._core.view.selection import Selection
-from lading._core.view.view import Naming, View
+from lading._core.view.view import View
 from lading.errors import UsageError
 from tars import tar_of
 

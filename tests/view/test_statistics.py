@@ -21,8 +21,9 @@ from counted_files import CountedFiles
 from lading._core.dataset.opened import opened
 from lading._core.view.app import app_of
 from lading._core.view.bars import spelled
+from lading._core.view.naming import Naming
 from lading._core.view.statistics import FIRST_SAMPLES
-from lading._core.view.view import Naming, View
+from lading._core.view.view import View
 from tars import tar_of
 
 _COUNT = 1_000

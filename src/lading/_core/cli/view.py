@@ -68,8 +68,9 @@ def view(  # noqa: PLR0913 - one argument a decision of the user
             from lading._core.cli.naming import naming_of
             from lading._core.dataset.opened import opened
             from lading._core.dataset.query import Query
+            from lading._core.view.naming import Naming
             from lading._core.view.serve import Address, Server
-            from lading._core.view.view import Naming, View
+            from lading._core.view.view import View
             from lading.errors import DataError
 
             address, opening, steps = Address(host, port, token), reading(), choosing()

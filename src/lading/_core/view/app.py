@@ -22,6 +22,7 @@ from lading._core.view.newest_first import NewestFirst
 from lading._core.view.raw import bytes_of
 from lading._core.view.selection import Selection
 from lading._core.view.threads import in_thread
+from lading._core.view.values import ValuePlace
 from lading._core.view.view import View
 from lading.errors import LadingError, UsageError
 
@@ -44,22 +45,20 @@ def app_of(view: View, token: str, *, any_host: bool = False) -> ASGIApp:
     """
     api: Mapping[str, Callable[[View, Request], Any]] = {
         "dataset": lambda view, _: view.dataset(),
-        "count": lambda view, asked: view.count(Selection.of(asked.query_params), _number(asked, "wait", 0, 30)),
+        "count": lambda view, asked: view.count(_selection(asked), _wait_s(asked)),
         "fields": lambda view, _: view.statistics.fields(),
         "find": _find,
         "statistics": _statistics,
-        "ids": lambda view, asked: view.ids(Selection.of(asked.query_params), *_range(asked)),
+        "ids": lambda view, asked: view.ids(_selection(asked), *_range(asked)),
         "marks": lambda view, asked: view.marks.since(_number(asked, "since", 0)),
         "rows": _rows,
-        "sample": lambda view, asked: view.sample(Selection.of(asked.query_params), _number(asked, "number")),
+        "sample": lambda view, asked: view.sample(_selection(asked), _number(asked, "number")),
         "problems": _problems,
         "pictures": _pictures,
-        "compare": lambda view, asked: view.comparison(
-            Selection.of(asked.query_params), _number(asked, "wait", 0, _MOST_WAIT_S)
-        ),
+        "compare": lambda view, asked: view.comparison(_selection(asked), _wait_s(asked)),
         "differences": _differences,
         "row": lambda view, asked: view.number_of_row(
-            Selection.of(asked.query_params), asked.query_params.get("file", ""), _number(asked, "row")
+            _selection(asked), asked.query_params.get("file", ""), _number(asked, "row")
         ),
         "waveform": lambda view, asked: _drawn(view, asked, "waveform", 600).facts,
         "array": lambda view, asked: _drawn(view, asked, "array", 600).facts,
@@ -135,7 +134,7 @@ def _page(_: View, asked: Request) -> Response:
 
 def _rows(view: View, asked: Request) -> dict[str, Any]:
     columns = asked.query_params.getlist("column")
-    return view.page(Selection.of(asked.query_params), *_range(asked), columns or None)
+    return view.page(_selection(asked), *_range(asked), columns or None)
 
 
 def _mark(view: View, asked: Request) -> Response:
@@ -154,17 +153,17 @@ def _file_of_marks(view: View, asked: Request) -> Response:
 def _differences(view: View, asked: Request) -> dict[str, Any]:
     start = _number(asked, "start")
     stop = min(_number(asked, "stop"), start + _MOST_DIFFERENCES)
-    return view.differences(Selection.of(asked.query_params), asked.query_params.get("kind", ""), start, stop)
+    return view.differences(_selection(asked), asked.query_params.get("kind", ""), start, stop)
 
 
 def _statistics(view: View, asked: Request) -> dict[str, Any]:
-    seen, wait_s = _number(asked, "seen", 0), _number(asked, "wait", 0, 30)
+    seen, wait_s = _number(asked, "seen", 0), _wait_s(asked)
     whole = asked.query_params.get("whole") == "1"
-    return view.statistics.of(Selection.of(asked.query_params), seen, wait_s, whole=whole)
+    return view.statistics.of(_selection(asked), seen, wait_s, whole=whole)
 
 
 def _find(view: View, asked: Request) -> dict[str, Any]:
-    return {"number": view.find(Selection.of(asked.query_params), asked.query_params.get("key", ""))}
+    return {"number": view.find(_selection(asked), asked.query_params.get("key", ""))}
 
 
 def _problems(view: View, asked: Request) -> dict[str, Any]:
@@ -172,24 +171,23 @@ def _problems(view: View, asked: Request) -> dict[str, Any]:
         view.checks.problems.start(depth)
     if "stop" in asked.query_params:
         view.checks.problems.stop()
-    return view.checks.problems.state(_number(asked, "wait", 0, _MOST_WAIT_S))
+    return view.checks.problems.state(_wait_s(asked))
 
 
 def _pictures(view: View, asked: Request) -> dict[str, Any]:
-    selection = Selection.of(asked.query_params)
+    selection = _selection(asked)
     if "start" in asked.query_params:
         view.checks.look_at_pictures(selection, view.rows(selection).data)
     if "stop" in asked.query_params:
         view.checks.stop_pictures()
-    return view.checks.pictures(selection, _number(asked, "wait", 0, _MOST_WAIT_S))
+    return view.checks.pictures(selection, _wait_s(asked))
 
 
 def _drawn(view: View, asked: Request, what: str, usual_size: int) -> Any:
     size = _number(asked, "size", usual_size, _MOST_PIXELS)
-    place = _number(asked, "number"), asked.query_params.get("column", ""), _number(asked, "item", 0)
     if what not in ("thumbnail", "poster", "waveform", "array"):
         raise UsageError("no such picture", found=what)
-    return view.draw(what, Selection.of(asked.query_params), *place, max(size, 1))
+    return view.draw(what, _selection(asked), _place(asked), max(size, 1))
 
 
 def _picture(view: View, asked: Request) -> Response:
@@ -200,8 +198,7 @@ def _picture(view: View, asked: Request) -> Response:
 
 
 def _bytes(view: View, asked: Request) -> Response:
-    place = _number(asked, "number"), asked.query_params.get("column", ""), _number(asked, "item", 0)
-    return _kept(view, asked, bytes_of(view.value(Selection.of(asked.query_params), *place), asked))
+    return _kept(view, asked, bytes_of(view.value(_selection(asked), _place(asked)), asked))
 
 
 def _kept(view: View, asked: Request, found: Response) -> Response:
@@ -211,9 +208,21 @@ def _kept(view: View, asked: Request, found: Response) -> Response:
     return found
 
 
+def _selection(asked: Request) -> Selection:
+    return Selection.of(asked.query_params)
+
+
+def _place(asked: Request) -> ValuePlace:
+    return ValuePlace(_number(asked, "number"), asked.query_params.get("column", ""), _number(asked, "item", 0))
+
+
 def _range(asked: Request) -> tuple[int, int]:
     start = _number(asked, "start")
     return start, min(_number(asked, "stop"), start + _MOST_ROWS)
+
+
+def _wait_s(asked: Request) -> int:
+    return _number(asked, "wait", 0, _MOST_WAIT_S)
 
 
 def _number(asked: Request, name: str, usual: int | None = None, most: int = 1 << 62) -> int:

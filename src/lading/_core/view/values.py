@@ -24,7 +24,7 @@ from lading._core.features.natural import has_items, is_media
 from lading._core.view.rows import Rows
 from lading.errors import LimitExceeded, UsageError
 
-__all__ = ["Value", "Values", "value_of"]
+__all__ = ["Value", "ValuePlace", "Values", "value_of"]
 
 MOST_WHOLE_BYTES = 256 << 20
 """Bytes of a value that is unpacked for the page: all of them are in memory then."""
@@ -34,6 +34,24 @@ _MOST_ROUNDS = 12
 _ONE_AT_A_TIME = Lock()
 
 _Read: TypeAlias = Callable[[int, int], bytes | memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class ValuePlace:
+    """Where a value is.
+
+    Attributes:
+        number: of the sample.
+        column: its name; that of a document's items does not matter.
+        item: its place, in lists and documents.
+    """
+
+    number: int
+    column: str
+    item: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.column} of sample {self.number:,}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +112,7 @@ class Values:
         return sum(value.held_bytes for value in self._held.values())
 
 
-def value_of(rows: Rows, number: int, column: str, item: int, *, shown: bool = False) -> Value:
+def value_of(rows: Rows, place: ValuePlace, *, shown: bool = False) -> Value:
     """Return a value of a sample.
 
     What is a range of a file stays there until it is read. Everything else is read at once: a value that is compressed,
@@ -102,9 +120,7 @@ def value_of(rows: Rows, number: int, column: str, item: int, *, shown: bool = F
 
     Args:
         rows: the samples.
-        number: of the sample.
-        column: its name; that of a document's items does not matter.
-        item: its place, in lists and documents.
+        place: where the value is.
         shown: take the bytes that were read with the page that has the sample.
 
     Raises:
@@ -112,17 +128,17 @@ def value_of(rows: Rows, number: int, column: str, item: int, *, shown: bool = F
         LimitExceeded: it is too large to be unpacked.
         LadingError: it cannot be read.
     """
-    where, data = f"{column} of sample {number:,}", rows.data
+    where, data, column = str(place), rows.data, place.column
     read = rows.shown if shown else rows.sample
-    found = read(number, None if data.shards.has_items else [column])
+    found = read(place.number, None if data.shards.has_items else [column])
     if data.shards.has_items:
-        found = found.slice(item, 1)
+        found = found.slice(place.item, 1)
         column = _column_of_item(found)
     if column not in found.schema.names or not found.num_rows:
         raise UsageError("no such value", found=where)
     values = _bytes_in(found.column(column))
     if has_items(values.type):
-        values = _bytes_in(values.flatten().slice(item, 1))
+        values = _bytes_in(values.flatten().slice(place.item, 1))
     if is_ref(values.type):
         return _referenced(data, values, files_of(found.schema), where)
     if not (is_bytes(values.type) or is_text(values.type)):

@@ -29,10 +29,10 @@ from lading._core.view.problems import number_of_row
 from lading._core.view.rows import Rows, Turns
 from lading._core.view.selection import Selection
 from lading._core.view.statistics import Statistics
-from lading._core.view.values import Value, Values, value_of
+from lading._core.view.values import Value, ValuePlace, Values, value_of
 from lading.errors import DataError, LadingError, StoreError, UsageError
 
-__all__ = ["Naming", "View"]
+__all__ = ["View"]
 
 _MOST_SELECTIONS = 8
 _MOST_DRAWN_BYTES = 128 << 20
@@ -240,23 +240,21 @@ class View:
             return [None] * len(keys)
         return self.marks.of_numbers(rows.data, np.arange(first, first + len(keys)))
 
-    def draw(self, what: str, selection: Selection, number: int, column: str, item: int, size: int) -> Drawn:
+    def draw(self, what: str, selection: Selection, place: ValuePlace, size: int) -> Drawn:
         """Return what a decoding process makes of a value."""
         rows = self.rows(selection)
-        key = (selection, number, column, item)
 
         def read() -> bytes | memoryview:
-            data = value_of(rows, number, column, item, shown=True).whole(_MOST_DRAWN_BYTES)
-            is_known = what == "array" and column in self.schema.names
-            return npy_of(known_feature(self.schema.field(column)), data) if is_known else data
+            data = value_of(rows, place, shown=True).whole(_MOST_DRAWN_BYTES)
+            is_known = what == "array" and place.column in self.schema.names
+            return npy_of(known_feature(self.schema.field(place.column)), data) if is_known else data
 
-        return self.drawers.draw(what, size, key, read)
+        return self.drawers.draw(what, size, (selection, place), read)
 
-    def value(self, selection: Selection, number: int, column: str, item: int) -> Value:
+    def value(self, selection: Selection, place: ValuePlace) -> Value:
         """Return the bytes of a value, as `value_of`."""
         rows = self.rows(selection)
-        key = (selection, number, column, item)
-        return self._values.get(key, lambda: value_of(rows, number, column, item))
+        return self._values.get((selection, place), lambda: value_of(rows, place))
 
     def find(self, selection: Selection, key: str) -> int:
         """Return the number of the first sample with a key. Raises UsageError if there is none."""
