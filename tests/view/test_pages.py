@@ -183,6 +183,7 @@ def test_a_tile_shows_what_a_sample_has(chromium: Browser, tmp_path: Path) -> No
         assert tab.problems == []
 
 
+@pytest.mark.soak
 def test_a_server_that_has_ended_is_said(chromium: Browser, photos: lading.Dataset) -> None:
     with shown_in(chromium, photos.limit(1)) as tab:
         tab.until("document.getElementById('told').textContent === '1 sample'")
