@@ -113,10 +113,10 @@ def test_what_reads_for_a_selection_ends_with_it(remote: str) -> None:
     for n in range(50):
         view.count(Selection(f"json.n > {n}"), 0)
     view.close()
-    deadline = time.monotonic() + 20
-    while left := [thread.name for thread in {*threading.enumerate()} - before if "view" in thread.name]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    left = [thread for thread in {*threading.enumerate()} - before if "view" in thread.name]
+    for thread in left:
+        thread.join(20)
+    assert [thread.name for thread in left if thread.is_alive()] == []
 
 
 def test_who_waits_for_a_selection_that_is_closed_gets_an_error(remote: str) -> None:

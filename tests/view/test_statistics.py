@@ -185,10 +185,10 @@ def test_statistics_of_documents() -> None:
     for column in found["columns"]:
         of_items = column["name"].partition(".")[0] == "items"
         assert all((bar["where"] is None) == of_items for bar in column["bars"])
-        for bar in column["bars"]:
-            if bar["count"] and not of_items:
-                assert 0 < _counts(client, bar["where"]) <= bar["count"]
-                checked += 1
+        bars = [] if of_items else [bar for bar in column["bars"] if bar["count"]]
+        for bar in (*bars[:1], *bars[1:][-1:]):
+            assert 0 < _counts(client, bar["where"]) <= bar["count"]
+            checked += 1
     assert checked
 
 

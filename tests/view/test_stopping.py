@@ -59,7 +59,11 @@ def source(tmp_path: Path) -> Path:
 @pytest.mark.mechanism("server of the page that is stopped")
 @pytest.mark.parametrize(
     "number, status, words",
-    [(signal.SIGINT, 0, "stopped"), (signal.SIGTERM, 143, "interrupted"), (signal.SIGHUP, 129, "interrupted")],
+    [
+        (signal.SIGINT, 0, "stopped"),
+        pytest.param(signal.SIGTERM, 143, "interrupted", marks=pytest.mark.soak),
+        pytest.param(signal.SIGHUP, 129, "interrupted", marks=pytest.mark.soak),
+    ],
 )
 def test_a_signal_ends_all_of_it(source: Path, tmp_path: Path, number: int, status: int, words: str) -> None:
     with server(source, tmp_path / "tmp") as (process, client):
