@@ -48,6 +48,12 @@ def test_fields_inside_columns_are_cells(tmp_path: Path) -> None:
         assert (row["cells"]["jpg.nothing"]["kind"], "width" in shown["jpg.nothing"]) == ("error", True)
 
 
+def test_a_column_that_is_missing_names_those_that_are_there() -> None:
+    [row] = _rows(lading.open([{"a": 1, "b": {"c": 2}}]), "a", "d.c")
+    assert row["cells"]["a"]["text"] == "1"
+    assert row["cells"]["d.c"] == {"kind": "error", "text": "no such column; expected a, b, found 'd'"}
+
+
 def test_json_is_shown_as_written(tmp_path: Path) -> None:
     written = '{"id": 12345678901234567890, "x": 1.50, "a": [1e400]}'
     (tmp_path / "in.jsonl").write_text(json.dumps({"meta": written}) + "\n")

@@ -28,7 +28,7 @@ from lading._core.features.mds_values import parse_array
 from lading._core.features.natural import has_items, is_media, known_feature
 from lading._core.features.types import decode
 from lading._core.tables.media_columns import media_struct
-from lading.errors import LadingError
+from lading.errors import LadingError, UsageError
 
 __all__ = ["Cell", "CellKind", "cells_of", "column_kinds", "holds_arrays", "keys_of", "npy_of"]
 
@@ -160,8 +160,10 @@ class _Cut:
         """
         try:
             path = parse_field(name, rows.schema.names)
-            is_elsewhere = path.column not in rows.schema.names and path.column in self.data.first_schema.names
-            if is_elsewhere:
+            if path.column not in rows.schema.names:
+                known = self.data.first_schema.names
+                if path.column not in known:
+                    raise UsageError("no such column", expected=", ".join(known), found=repr(path.column))
                 return [_NULL] * len(firsts)
             [values] = field_values(rows, [name], self.data.shards.fetcher)
             of_samples = pa.RecordBatch.from_arrays([values.take(pa.array(firsts))], [_INSIDE])
