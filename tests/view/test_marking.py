@@ -108,3 +108,18 @@ def test_samples_without_keys_are_marked_behind_a_condition(chromium: Browser) -
         tab.page.wait_for_selector("[data-id='32'][data-mark=drop]")
         assert tab.problems == []
     assert _marks(ds) == {"32": ("drop", "")}
+
+
+@pytest.mark.soak
+def test_files_of_keys_are_saved_or_the_page_says_why_not(chromium: Browser, keyed: lading.Dataset) -> None:
+    Marks(opened(keyed)).set("007", Mark("keep"))
+    Marks(opened(keyed)).set("no sample", Mark("drop"))
+    with shown_in(chromium, keyed) as tab:
+        tab.page.locator(".marks summary").click()
+        with tab.page.expect_download() as saved:
+            tab.page.locator("a[href*='/marks/txt?of=keep']").click()
+        assert saved.value.suggested_filename == "keep.txt"
+        assert Path(saved.value.path()).read_text() == "__key__\n007\n"
+        assert tab.problems == []
+        tab.page.locator("a[href*='/marks/csv?of=drop']").click()
+        tab.page.wait_for_selector(".said.error:has-text('no sample of the dataset has this mark')")

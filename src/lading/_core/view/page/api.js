@@ -14,17 +14,28 @@ export async function ask(name, more = {}, signal = undefined) {
 /** Tell the server something to keep, and return its answer. */
 export const tell = (name, said) => answered(`/api/${name}?${new URLSearchParams(said)}`, { method: "POST", keepalive: true });
 
-async function answered(url, options) {
+/** Return the name and the bytes of a file that the server makes. */
+export async function fileOf(url) {
+  const response = await fetched(url, {});
+  return { name: response.headers.get("Content-Disposition").match(/filename="(.*)"/)[1], file: await response.blob() };
+}
+
+const answered = async (url, options) => asJson(await fetched(url, options));
+
+async function fetched(url, options) {
   let response;
   try { response = await fetch(url, options); } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("the server does not answer: start it again, and open the URL that it prints");
   }
-  const answer = await response.json().catch((error) => {
+  if (!response.ok) throw new Error((await asJson(response)).error);
+  return response;
+}
+
+async function asJson(response) {
+  try { return await response.json(); } catch (error) {
     throw error.name === "AbortError" ? error : new Error(`the server answered ${response.status}`);
-  });
-  if (!response.ok) throw new Error(answer.error);
-  return answer;
+  }
 }
 
 /** Return the URL of a value's bytes. */

@@ -1,6 +1,6 @@
 // Marks: keep, drop, a label. Keys and clicks give them; the header counts them, chooses samples by them, and saves them.
 
-import { ask, tell } from "./api.js";
+import { ask, fileOf, tell } from "./api.js";
 import { el, number as shown } from "./dom.js";
 import { KEYS, isTyping } from "./keys.js";
 import { asked, go, state } from "./state.js";
@@ -184,6 +184,19 @@ function learn(number) {
   }, LEARN_MS);
 }
 
+/** Save a file of marks; where there is none, say why: a browser would only say that a download failed. */
+async function save(event) {
+  const link = event.currentTarget;
+  event.preventDefault();
+  try {
+    const { name, file: made } = await fileOf(link.href);
+    const url = URL.createObjectURL(made);
+    el("a", { href: url, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(url), SAID_MS);
+    say(`Saved ${name}`);
+  } catch (error) { say(error.message, true); }
+}
+
 function counts() {
   const found = { keep: 0, drop: 0, any: 0, labels: new Map() };
   for (const { mark, label: text } of known.values()) {
@@ -202,7 +215,7 @@ function fill() {
   if (!panel.open) { panel.lastChild.replaceChildren(); return; }
   const [, now, then] = /^(.*)@(\d+)$/s.exec(state().query.get("marked") ?? "") ?? [null, "", String(at)];
   const choose = (what) => go({ marked: what && `${what}@${at}`, number: null });
-  const saved = (what, kind) => el("a", { href: `/marks/${kind}?${new URLSearchParams({ of: `${what}@${at}` })}`, download: true }, kind);
+  const saved = (what, kind) => el("a", { href: `/marks/${kind}?${new URLSearchParams({ of: `${what}@${at}` })}`, download: true, onclick: save }, kind);
   const line = (what, name, count) => [
     el("button", { type: "button", "aria-pressed": String(now === what), dir: "auto", "data-show": what || "all", onclick: () => choose(what || null) }, name),
     el("span.count", {}, count === null ? "" : shown(count)),
