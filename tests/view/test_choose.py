@@ -58,6 +58,11 @@ def test_a_condition_is_completed_counted_and_gone_back_from(chromium: Browser, 
         tab.page.get_by_role("button", name="More").click()
         python = tab.texts("[data-line=Python]")[0]
         assert eval(python, {"ds": photos})["__key__"].to_pylist() == [f"k{i:03}" for i in range(2, COUNT, 3)]
+        with tab.page.context.expect_page() as beside:  # a page in a tab of its own has the same samples
+            tab.page.get_by_role("link", name="List").click(modifiers=["Control"])
+        beside.value.wait_for_selector("[data-key=k002]")
+        beside.value.get_by_text(f"{COUNT // 3} samples", exact=True).wait_for()
+        beside.value.close()
         tab.page.go_back()
         _counted(tab, COUNT)
         assert box.input_value() == ""

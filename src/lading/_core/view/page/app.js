@@ -10,7 +10,7 @@ import { list } from "./list.js";
 import { marks, selected } from "./marks.js";
 import { problems } from "./problems.js";
 import { sample } from "./sample.js";
-import { asked, go, onChange, state } from "./state.js";
+import { asked, go, goes, onChange, state } from "./state.js";
 import { statistics } from "./stats.js";
 
 const PAGES = { grid: ["Grid", grid], list: ["List", list], statistics: ["Statistics", statistics], problems: ["Problems", problems], compare: ["Compare", compare] };
@@ -38,8 +38,7 @@ function draw() {
   main.className = "";
   main.replaceChildren();
   document.getElementById("pages").replaceChildren(...Object.entries(PAGES).filter(([name]) => name !== "compare" || dataset.compare).map(([name, [title]]) =>
-    el("a", { href: `?page=${name}`, "aria-current": now.page === name ? "page" : null,
-      onclick: (event) => { event.preventDefault(); go({ page: name, number: null, at: null }); } }, title)));
+    el("a", { ...goes({ page: name, number: null, at: null }), "aria-current": now.page === name ? "page" : null }, title)));
   choosing.drawn();
   selected(false);
   count();

@@ -2,9 +2,10 @@
 
 import { ask } from "./api.js";
 import { completing, fitting, ofCondition } from "./complete.js";
+import { copied } from "./copied.js";
 import { el } from "./dom.js";
 import { KEYS, isTyping } from "./keys.js";
-import { CHOOSING, go, state } from "./state.js";
+import { CHOOSING, go, sorted, state } from "./state.js";
 
 let fields = null; // a promise of what conditions may name
 
@@ -72,11 +73,11 @@ export function chooser(form, dataset) {
   }
 
   function drawn() {
-    const { query } = state(), [, by, desc] = (query.get("sort") ?? "").match(/^(.*?)(?::(asc|desc))?$/s);
+    const { query } = state(), { by, way: to } = sorted();
     const text = query.get("where") ?? "", marked = query.get("marked")?.replace(/@\d+$/, "");
     if (where.input.value.trim() !== text) where.input.value = text;
     sort.input.value = by;
-    way.value = desc === "desc" ? "desc" : "";
+    way.value = to === "desc" ? "desc" : "";
     sample.value = query.get("sample") ?? "";
     shuffle.checked = query.get("shuffle") === "1";
     seed.value = query.get("seed") ?? "";
@@ -84,7 +85,7 @@ export function chooser(form, dataset) {
       onclick: () => go({ ...changes, number: null }) }, words, el("span", { "aria-hidden": "true" }, " ×"));
     chips.replaceChildren(...[
       dataset.steps.length ? el("span.fixed", { title: dataset.steps.join(" ") }, dataset.steps.join(" ")) : null,
-      by && chip(`sorted by ${by}, ${desc === "desc" ? "largest" : "smallest"} first`, { sort: null }),
+      by && chip(`sorted by ${by}, ${to === "desc" ? "largest" : "smallest"} first`, { sort: null }),
       sample.value && chip(`sample of ${sample.value}`, { sample: null, ...(shuffle.checked ? {} : { seed: null }) }),
       shuffle.checked && chip("shuffled", { shuffle: null, ...(sample.value ? {} : { seed: null }) }),
       marked && chip(`marked: ${{ any: "any", none: "not yet" }[marked] ?? marked.replace("label:", "")}`, { marked: null }),
@@ -97,7 +98,7 @@ export function chooser(form, dataset) {
     say(counted?.error, counted?.is_wrong);
     if (!counted || counted.error) { lines.replaceChildren(); return; }
     lines.replaceChildren(...[["Command", counted.command], ["Python", counted.python]].filter(([, line]) => line).map(
-      ([name, line]) => el("p", {}, el("span", {}, name), el("code", { tabindex: 0, "data-line": name }, line), copying(line))));
+      ([name, line]) => el("p", {}, el("span", {}, name), copied(line, { tabindex: 0, "data-line": name }))));
   }
 
   return { drawn, told };
@@ -107,17 +108,6 @@ function example({ columns, key }) {
   const first = (kind) => columns.find((column) => column.kind === kind && column.name !== key)?.name, image = first("image"), text = first("text");
   const json = columns.find((column) => column.type === "json")?.name;
   return first("items") ? "modality == 'image'" : json ? `${json}.lang == 'en'` : image ? `${image}.width >= 256` : text ? `len(${text}) > 100` : "score > 0.5";
-}
-
-function copying(line) {
-  const button = el("button", { type: "button", onclick: async () => {
-    try { await navigator.clipboard.writeText(line); button.textContent = "Copied"; } catch {
-      getSelection().selectAllChildren(button.previousSibling); // no clipboard without https: Ctrl-C copies it
-      button.textContent = "Selected";
-    }
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
-  } }, "Copy");
-  return button;
 }
 
 /** Return a condition that holds where both hold. */

@@ -5,7 +5,7 @@ import { chooser } from "./columns.js";
 import { el, number as shown } from "./dom.js";
 import { marked } from "./marks.js";
 import { samples } from "./samples.js";
-import { go, opens, state } from "./state.js";
+import { go, opens, sorted } from "./state.js";
 
 const WIDTHS = { key: 150, text: 240, json: 240, items: 260, list: 240, image: 110, value: 120 }, USUAL = 140, NUMBER = 76, LEAST = 48;
 const PICTURED = ["image", "items", "list"], HIGH = 56, LOW = 32, MOST = 8;
@@ -36,7 +36,7 @@ export function list(main, given) {
   }
 
   function title(name) {
-    const [sorted, way] = sortOf(), is = sorted === name ? way : null;
+    const { by, way } = sorted(), is = by === name ? way : null;
     const next = is === null ? name : is === "asc" ? `${name}:desc` : null;
     const type = name === dataset.key ? "key" : of.get(name)?.type ?? "field";
     const label = [el("span.name", { dir: "auto" }, name), el("small", {}, type)];
@@ -74,10 +74,4 @@ export function list(main, given) {
   fit();
   counted();
   return { counted, close };
-}
-
-/** The column that the URL sorts by, and the way. */
-function sortOf() {
-  const sort = state().query.get("sort") ?? "", [, name, way] = /^(.*?)(?::(asc|desc))?$/s.exec(sort);
-  return [name || null, way ?? "asc"];
 }

@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { small } from "./cells.js";
+import { copied } from "./copied.js";
 import { amount, el, number as shown } from "./dom.js";
 import { opens } from "./state.js";
 import { follow, progress } from "./work.js";
@@ -46,7 +47,8 @@ function checked(state, check) {
   const count = state.problems + state.layout.length;
   parts.push(el(`p.verdict.${count ? "error" : "good"}`, {}, count ? amount(count, "problem") : "No problems",
     el("span.more", {}, scope(state))));
-  if (state.commands.length) parts.push(el("div.help", {}, state.commands.map(({ purpose, command }) => copied(purpose, command))));
+  if (state.commands.length) parts.push(el("div.help", {}, state.commands.map(({ purpose, command }) =>
+    el("p.command", {}, el("span", {}, `${purpose[0].toUpperCase()}${purpose.slice(1)}: `), copied(command, { dir: "ltr" })))));
   parts.push(...state.groups.map(group), ...state.layout.map(layout));
   if (state.unlisted) parts.push(el("p.more", {}, `${amount(state.unlisted, "more problem")} of the same shards: lading verify --max-findings lists them.`));
   if (state.more_groups) parts.push(el("p.more", {}, `${amount(state.more_groups, "more kind")} of problems are not shown.`));
@@ -120,14 +122,4 @@ function lookedAt(state, look, count) {
     ` ${column}${item ? ` ${item}` : ""}: `, el("span.error", { dir: "auto" }, error)))));
   if (state.failed > state.failures.length) parts.push(el("p.more", {}, `${shown(state.failed - state.failures.length)} more failed`));
   return parts;
-}
-
-/** Return a command that can be copied, with its purpose. */
-function copied(purpose, command) {
-  const told = el("span.more", { role: "status" });
-  return el("p.command", {}, el("span", {}, `${purpose[0].toUpperCase()}${purpose.slice(1)}: `), el("code", { dir: "ltr" }, command), " ",
-    el("button", { onclick: async () => {
-      try { await navigator.clipboard.writeText(command); told.textContent = " copied"; }
-      catch { told.textContent = " select it, and copy"; }
-    } }, "Copy"), told);
 }

@@ -1,9 +1,7 @@
 // What a page says where there is nothing to show: no samples, or an error.
 
 import { amount, el } from "./dom.js";
-import { go, linked, state } from "./state.js";
-
-const PROBLEMS = { page: "problems", number: null, at: null };
+import { goes, state } from "./state.js";
 
 /** Return the words for a page without samples. */
 export function nothing(dataset) {
@@ -14,4 +12,4 @@ export function nothing(dataset) {
 
 /** Return the words for a page whose samples cannot be read. */
 export const failed = (text) => el("div.says", {}, el("h2", {}, "The samples cannot be read"), el("p.error", {}, text),
-  el("p", {}, el("a", { href: linked(PROBLEMS), onclick: (event) => { event.preventDefault(); go(PROBLEMS); } }, "See what is damaged, and what helps")));
+  el("p", {}, el("a", goes({ page: "problems", number: null, at: null }), "See what is damaged, and what helps")));

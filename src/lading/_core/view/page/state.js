@@ -21,14 +21,23 @@ export function asked(more = {}) {
 }
 
 /** Return the URL of this page with changes; null takes a part away. */
-export const linked = (changes) => `${location.pathname}?${changed(new URLSearchParams(location.search), changes)}`;
+const linked = (changes) => `${location.pathname}?${changed(new URLSearchParams(location.search), changes)}`;
 
-/** Return the attributes of a link to a sample. */
-export const opens = (number) => ({ href: linked({ page: "sample", number }), "data-number": number, onclick: (event) => {
+/** Return the attributes of a link that changes parts of the URL. */
+export const goes = (changes) => ({ href: linked(changes), onclick: (event) => {
   if (event.ctrlKey || event.metaKey || event.shiftKey) return; // the browser opens it elsewhere
   event.preventDefault();
-  go({ page: "sample", number });
+  go(changes);
 } });
+
+/** Return the attributes of a link to a sample. */
+export const opens = (number) => ({ ...goes({ page: "sample", number }), "data-number": number });
+
+/** Return the column that the URL sorts by, empty for none, and the way: asc or desc. */
+export function sorted() {
+  const [, by, way] = /^(.*?)(?::(asc|desc))?$/s.exec(state().query.get("sort") ?? "");
+  return { by, way: way ?? "asc" };
+}
 
 /** Change parts of the URL; null takes a part away. All that listen are told. Another selection begins at its start. */
 export function go(changes, { replace = false } = {}) {
