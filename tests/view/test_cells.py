@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from PIL import Image
 
 import lading
@@ -20,6 +21,7 @@ from lading._core.features.types import Array
 from lading._core.view.cells import npy_of
 from lading._core.view.naming import Naming
 from lading._core.view.selection import Selection
+from lading._core.view.values import ValuePlace
 from lading._core.view.view import View
 
 
@@ -52,6 +54,33 @@ def test_a_column_that_is_missing_names_those_that_are_there() -> None:
     [row] = _rows(lading.open([{"a": 1, "b": {"c": 2}}]), "a", "d.c")
     assert row["cells"]["a"]["text"] == "1"
     assert row["cells"]["d.c"] == {"kind": "error", "text": "no such column; expected a, b, found 'd'"}
+
+
+@pytest.mark.parametrize("metadata", [None, {"huggingface": '{"info": {"features": {"a": {"_type": "Image"}}}}'}])
+def test_structs_of_bytes_and_path_are_media(metadata: dict[str, str] | None, tmp_path: Path) -> None:
+    """Whether Hugging Face's metadata says so or not."""
+    picture = io.BytesIO()
+    Image.new("RGB", (7, 5)).save(picture, "png")
+    files = [{"bytes": picture.getvalue(), "path": "x.png"}, {"bytes": b"hello", "path": None}, None]
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    table = pa.table({"a": pa.array(files, kind)})
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "in.parquet")
+    view = View(opened(lading.open(tmp_path / "in.parquet")), Naming("", "", ""))
+    cells = [view.sample(Selection(), number)["cells"]["a"] for number in range(3)]
+    assert [(cell["kind"], cell.get("length")) for cell in cells] == [
+        ("image", len(picture.getvalue())), ("bytes", 5), ("null", None)]  # fmt: skip
+    assert view.value(Selection(), ValuePlace(1, "a")).whole() == b"hello"
+    assert view.dataset()["columns"][0]["kind"] == "image"
+    view.close()
+
+
+def test_columns_of_bytes_are_what_the_first_samples_have() -> None:
+    picture = io.BytesIO()
+    Image.new("RGB", (7, 5)).save(picture, "png")
+    ds = lading.open(pa.table({"a": [None, picture.getvalue()], "b": [b"x", b"y"], "c": ["t", "t"]}))
+    view = View(opened(ds), Naming("", "", ""))
+    assert [column["kind"] for column in view.dataset()["columns"]] == ["image", "bytes", "text"]
+    view.close()
 
 
 def test_json_is_shown_as_written(tmp_path: Path) -> None:

@@ -181,7 +181,9 @@ class _Cut:
             return [_NULL] * rows.num_rows
         if has_items(kind):
             return self._lists(rows, plain(column), feature)
-        if is_ref(kind) or is_bytes(kind) or is_media(kind):
+        if is_media(kind):
+            return self._media(rows.schema, column, feature.medium)
+        if is_ref(kind) or is_bytes(kind):
             return self._bytes(rows, field.name, feature)
         is_json = feature.is_json or isinstance(field.type, pa.JsonType)
         if is_json or is_text(kind):
@@ -308,6 +310,7 @@ def _kind(field: pa.Field) -> CellKind:
         return "array"
     if has_items(kind):
         return "list"
-    if is_ref(kind) or is_bytes(kind):
-        return "text" if feature.is_text else "value" if feature.is_scalar else "bytes"
+    if is_ref(kind) or is_bytes(kind) or is_media(kind):
+        is_value = feature.is_scalar and not is_media(kind)
+        return "text" if feature.is_text else "value" if is_value else "bytes"
     return "text" if is_text(kind) else "json" if pa.types.is_nested(kind) else "value"

@@ -39,6 +39,10 @@ _MOST_DRAWN_BYTES = 128 << 20
 _SHORT_TEXT, _LONG_TEXT = 400, 200_000
 _FEW_ITEMS, _MANY_ITEMS = 8, 2_000
 _COUNT_WAIT_S = 20
+_LOOKED_AT = 4
+"""Samples whose bytes say what a column holds."""
+_FACES = ("image", "video", "audio", "array", "list", "items")
+"""Kinds that fill a tile of the grid."""
 
 
 class View:
@@ -138,9 +142,26 @@ class View:
         key = shards.row_layout.key if shards.row_layout.key in schema.names else None
         return {
             "run": self.run, "title": self.naming.title, "steps": [repr(step) for step in self.data.query.steps],
-            "format": shards.format, "view": self.data.view, "columns": column_kinds(self.data, schema),
+            "format": shards.format, "view": self.data.view, "columns": self._looked_at(schema),
             "shards": len(shards.listing), "key": key, "compare": self.other and self.other.naming.title,
         }  # fmt: skip
+
+    def _looked_at(self, schema: pa.Schema) -> list[dict[str, str]]:
+        """The kinds of columns: of those of bytes that of the first samples, if no type says that a column has media.
+
+        A table of bytes does not say that they are pictures, as the endings of files in a tar do.
+        """
+        columns = column_kinds(self.data, schema)
+        unknown = [column["name"] for column in columns if column["kind"] == "bytes"]
+        if not unknown or any(column["kind"] in _FACES for column in columns):
+            return columns
+        try:
+            rows = self.page(Selection(), 0, _LOOKED_AT, unknown)["rows"]
+        except LadingError:  # the page of the samples says it
+            return columns
+        found = {name: cell["kind"] for row in rows for name, cell in row.get("cells", {}).items()
+                 if cell["kind"] in _FACES}  # fmt: skip
+        return [{**column, "kind": found.get(column["name"], column["kind"])} for column in columns]
 
     def count(self, selection: Selection, wait_s: float) -> dict[str, Any]:
         """Return the number of samples, None while they are counted, and the lines that name them elsewhere.
