@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -200,3 +201,16 @@ def test_a_page_without_a_dataset_says_why(chromium: Browser, photos: lading.Dat
         tab.page.reload()
         tab.page.wait_for_selector("h2:has-text('The dataset cannot be shown')")
         assert tab.texts(".says .error") == ["no way"]
+
+
+@pytest.mark.soak
+def test_the_pictures_of_a_list_fill_a_tile(chromium: Browser) -> None:
+    picture = io.BytesIO()
+    Image.new("RGB", (30, 20)).save(picture, "png")
+    files = [{"bytes": picture.getvalue(), "path": "a.png"}]
+    with shown_in(chromium, lading.open(pa.table({"pictures": [files, files * 2, files * 4]}))) as tab:
+        tab.open("page=grid", ".pictures.of4 img")
+        wide = "(one) => document.querySelector(one).getBoundingClientRect().width"
+        [tile, single, half] = [tab.page.evaluate(wide, one) for one in (".face", ".of1 img", ".of2 img")]
+        assert single == tile
+        assert half == pytest.approx(tile / 2, abs=2)

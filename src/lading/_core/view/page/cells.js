@@ -47,7 +47,7 @@ function several(cell, at, column) {
   const pictures = cell.items.map((item, place) => [item, placeOf(item, place)]).filter(([item]) => item.kind === "image");
   const text = cell.items.find((item) => item.kind === "text"), most = cell.kind === "list" ? 4 : 1;
   if (!pictures.length && !text) return el("span.strip", {}, cell.items.slice(0, 4).map((item, place) => small(item, at, column, placeOf(item, place))));
-  return el(`div.several.${text && pictures.length ? "mixed" : "alone"}`, {},
+  return el(`div.several${text && pictures.length ? ".mixed" : ""}`, {},
     pictures.length ? el(`div.pictures.of${Math.min(pictures.length, most)}`, {}, pictures.slice(0, most).map(([item, place]) => thumbnail(item, at, column, place))) : null,
     text ? el("div.words.text", { dir: "auto" }, text.text) : null);
 }
