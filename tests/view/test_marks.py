@@ -172,6 +172,11 @@ def test_saved_numbers_take_the_same_samples(plain: Path, tmp_path: Path, page_o
     at = max(page.mark("22", "keep"), page.mark("3", "keep"))
     (tmp_path / "keep.txt").write_bytes(page.get("/marks/txt", of=f"keep@{at}"))
     assert lading.open(plain).take_keys(tmp_path / "keep.txt")["n"].to_pylist() == [3, 22]
+    assert page.get("/api/count", marked=f"keep@{at}")["command"].endswith("plain --take keep.txt")
+    behind = page_of(lading.open(plain).where("n > 2"))  # the numbers are those of the source
+    assert behind.numbers("n", marked=f"keep@{at}") == ["3", "22"]
+    counted = behind.get("/api/count", marked=f"keep@{at}")
+    assert (counted["command"], counted["python"]) == (None, None)
 
 
 def test_a_key_of_two_lines_is_saved_as_parquet_alone(tmp_path: Path, page_of: Callable[[Any], _Page]) -> None:

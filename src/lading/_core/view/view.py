@@ -170,10 +170,13 @@ class View:
         """
         rows = self.rows(selection)
         rows.wait(wait_s)
+        # a file of numbers counts samples of the source, and --take those that the steps before it leave
+        is_named = not (selection.marked and self.query.steps) or self.marks.by_key
         return {
             "count": rows.count, "error": None if rows.error is None else str(rows.error),
             "is_wrong": isinstance(rows.error, UsageError),
-            "command": self.naming.command(selection), "python": self.naming.expression(selection),
+            "command": self.naming.command(selection) if is_named else None,
+            "python": self.naming.expression(selection) if is_named else None,
         }  # fmt: skip
 
     def page(self, selection: Selection, start: int, stop: int, columns: list[str] | None) -> dict[str, Any]:

@@ -229,7 +229,7 @@ function fill() {
       [...labels].sort().flatMap(([text, count]) => line(`label:${text}`, text, count))),
     now && Number(then) !== at ? el("button", { type: "button", onclick: () => choose(now) }, "Marks have changed: show again") : "",
     note ? el("p.note", {}, note) : "",
-    el("p.file", {}, any ? "lading head … --take keep.txt · ds.join(\"marks.csv\")" : "Point at a sample: k keeps, d drops, l labels, u undoes."),
+    el("p.file", {}, any ? `lading head … --take keep.txt${isByKey ? " · ds.join(\"marks.csv\")" : ""}` : "Point at a sample: k keeps, d drops, l labels, u undoes."),
     el("p.file", { title: file }, `Kept in ${file}`));
   if (wanted !== undefined) panel.querySelector(`[data-show="${CSS.escape(wanted)}"]`)?.focus();
 }
