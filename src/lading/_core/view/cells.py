@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,18 @@ from lading._core.features.types import decode
 from lading._core.tables.media_columns import media_struct
 from lading.errors import LadingError, UsageError
 
-__all__ = ["Cell", "CellKind", "cells_of", "column_kinds", "holds_arrays", "keys_of", "npy_of"]
+__all__ = [
+    "LONG",
+    "SHORT",
+    "Cell",
+    "CellKind",
+    "CellLimits",
+    "cells_of",
+    "column_kinds",
+    "holds_arrays",
+    "keys_of",
+    "npy_of",
+]
 
 CellKind: TypeAlias = Literal[
     "null", "text", "json", "value", "image", "audio", "video", "bytes", "array", "list", "items", "error"
@@ -74,6 +85,25 @@ class Cell:
 _NULL = Cell("null")
 
 
+@dataclass(frozen=True, slots=True)
+class CellLimits:
+    """How much of a value the page gets.
+
+    Attributes:
+        characters: of a text.
+        items: of a list or a document.
+    """
+
+    characters: int
+    items: int
+
+
+SHORT: Final = CellLimits(400, 8)
+"""Of a value among those of many samples."""
+LONG: Final = CellLimits(200_000, 2_000)
+"""Of a value of the one sample that is shown."""
+
+
 def column_kinds(data: OpenDataset, schema: pa.Schema) -> list[dict[str, str]]:
     """Return name, kind and type of each column of a schema of the rows."""
     layout = data.shards.row_layout
@@ -94,7 +124,7 @@ def keys_of(data: OpenDataset, rows: pa.RecordBatch) -> list[str | None]:
 
 
 def cells_of(
-    data: OpenDataset, rows: pa.RecordBatch, columns: Sequence[str] | None, most_characters: int, most_items: int
+    data: OpenDataset, rows: pa.RecordBatch, columns: Sequence[str] | None, limits: CellLimits
 ) -> list[dict[str, Cell]]:
     """Return what the page shows of each sample, by column.
 
@@ -102,13 +132,12 @@ def cells_of(
         data: the dataset.
         rows: of whole samples.
         columns: those to show, and fields inside them such as `json.lang`; None for all columns.
-        most_characters: of a text.
-        most_items: of a list or a document.
+        limits: how much of each value.
     """
     layout = data.shards.row_layout
     bounds = layout.bounds(rows)
     found: list[dict[str, Cell]] = [{} for _ in bounds[1:]]
-    cut = _Cut(data, most_characters, most_items)
+    cut = _Cut(data, limits)
     firsts = take_rows(rows, bounds[:-1]) if layout.has_items else rows
     own = [name for name in rows.schema.names if name not in layout.reserved]
     names = [name for name in own if name != KEY] if columns is None else list(dict.fromkeys(columns))
@@ -133,13 +162,11 @@ class _Cut:
 
     Attributes:
         data: the dataset.
-        most_characters: of a text.
-        most_items: of a list or a document.
+        limits: how much of each value.
     """
 
     data: OpenDataset
-    most_characters: int
-    most_items: int
+    limits: CellLimits
 
     def column(self, rows: pa.RecordBatch, field: pa.Field) -> list[Cell]:
         """The cells of a column. Where a value cannot be read, its cell says why."""
@@ -194,7 +221,7 @@ class _Cut:
     def document(self, rows: pa.RecordBatch) -> Cell:
         """The cell of a document: its items in order."""
         places = np.flatnonzero(rows.column("position").to_numpy() != METADATA_POSITION)
-        shown = take_rows(rows, places[: self.most_items])
+        shown = take_rows(rows, places[: self.limits.items])
         payload = next((field for field in shown.schema if field.name == PAYLOAD), None)
         media = [_NULL] * shown.num_rows if payload is None else self.column(shown, payload)
         facts = shown.select([name for name in _ITEM_FACTS if name in shown.schema.names]).to_pylist()
@@ -214,7 +241,7 @@ class _Cut:
         made, start, lengths = [], 0, list_lengths(column).tolist()
         whole, medium = column.flatten(), None if feature.item is None else feature.item.medium
         for there, length in zip(present(column).tolist(), lengths, strict=True):
-            items = self._media(rows.schema, whole.slice(start, min(length, self.most_items)), medium)
+            items = self._media(rows.schema, whole.slice(start, min(length, self.limits.items)), medium)
             made.append(Cell("list", length=length, items=items) if there else _NULL)
             start += length
         return made
@@ -253,7 +280,7 @@ class _Cut:
         return struct.field("length").to_pylist(), there
 
     def _text(self, kind: CellKind, text: str) -> Cell:
-        cut = text[: self.most_characters]
+        cut = text[: self.limits.characters]
         return Cell(kind, cut, len(text) if len(cut) < len(text) else None)
 
     def _plain(self, value: pa.Scalar, feature: Feature) -> Cell:

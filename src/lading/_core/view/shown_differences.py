@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -13,15 +13,15 @@ from lading._core.content.digests import differing_columns, differing_items
 from lading._core.dataset.values.field_values import ITEMS
 from lading._core.features.items import KEY
 from lading._core.units import format_bytes
-from lading._core.view.cells import Cell, cells_of, keys_of
+from lading._core.view.cells import LONG, SHORT, Cell, CellLimits, cells_of, keys_of
 from lading._core.view.rows import Rows
 from lading._core.view.word_changes import field_changes, word_changes
 from lading.errors import LadingError, LimitExceeded
 
 __all__ = ["described"]
 
-_TEXT, _ITEMS = 100_000, 2_000
-_SHORT_TEXT, _FEW_ITEMS = 400, 8
+_COMPARED: Final = CellLimits(100_000, LONG.items)
+_MEASURED: Final = CellLimits(SHORT.characters, LONG.items)
 _LISTED = 200
 _MOST_BYTES = 256 << 20
 
@@ -45,7 +45,7 @@ def described(pair: tuple[int | None, int | None], one: Rows, other: Rows) -> di
             rows, number = (one, a) if b is None else (other, b)
             assert number is not None
             batch = rows.sample(number)
-            [cells] = cells_of(rows.data, batch, None, _SHORT_TEXT, _FEW_ITEMS)
+            [cells] = cells_of(rows.data, batch, None, SHORT)
             shown = {name: cell.as_json() for name, cell in cells.items()}
             return {**found, "key": keys_of(rows.data, batch)[0], "cells": shown}
         sides = one.sample(a), other.sample(b)
@@ -60,7 +60,7 @@ def _changes(
 ) -> dict[str, Any]:
     """The fields and items that differ, with both values. Raises LimitExceeded for a sample of large values."""
     for side, batch in zip(rows, sides, strict=True):
-        [shown] = cells_of(side.data, batch, None, _SHORT_TEXT, _ITEMS)
+        [shown] = cells_of(side.data, batch, None, _MEASURED)
         size = sum(_length(cell) for cell in shown.values())
         if size > _MOST_BYTES:
             raise LimitExceeded("the values of the sample are too large to find the fields that differ",
@@ -76,7 +76,7 @@ def _changes(
         names = {*differing_columns(*whole)} - {KEY}
     ordered = [name for name in dict.fromkeys([*whole[0].schema.names, *whole[1].schema.names]) if name in names]
     cells = [
-        cells_of(side.data, batch, [name for name in ordered if name in batch.schema.names], _TEXT, _ITEMS)[0]
+        cells_of(side.data, batch, [name for name in ordered if name in batch.schema.names], _COMPARED)[0]
         for side, batch in zip(rows, sides, strict=True)
     ]
     return {
@@ -126,7 +126,7 @@ def _items(
 
 def _items_by_row(rows: Rows, batch: pa.RecordBatch) -> dict[int, Cell]:
     """What is shown of the items of a document, by their row."""
-    items = cells_of(rows.data, batch, [ITEMS], _TEXT, _ITEMS)[0][ITEMS].items or []
+    items = cells_of(rows.data, batch, [ITEMS], _COMPARED)[0][ITEMS].items or []
     return {(item.facts or {}).get("item", place): item for place, item in enumerate(items)}
 
 

@@ -18,7 +18,7 @@ from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.query import Query
 from lading._core.dataset.values.field_values import columns_of
 from lading._core.features.natural import known_feature
-from lading._core.view.cells import Cell, cells_of, column_kinds, keys_of, npy_of
+from lading._core.view.cells import LONG, SHORT, Cell, cells_of, column_kinds, keys_of, npy_of
 from lading._core.view.checks import Checks
 from lading._core.view.drawer import Drawn
 from lading._core.view.drawers import Drawers
@@ -36,8 +36,6 @@ __all__ = ["View"]
 
 _MOST_SELECTIONS = 8
 _MOST_DRAWN_BYTES = 128 << 20
-_SHORT_TEXT, _LONG_TEXT = 400, 200_000
-_FEW_ITEMS, _MANY_ITEMS = 8, 2_000
 _COUNT_WAIT_S = 20
 _LOOKED_AT = 4
 """Samples whose bytes say what a column holds."""
@@ -208,7 +206,7 @@ class View:
         page = rows.page(start, stop, None if columns is None else self._read(columns))
         shown: list[dict[str, Any]] = []
         for batch in page.batches:
-            cells = cells_of(rows.data, batch, columns, _SHORT_TEXT, _FEW_ITEMS)
+            cells = cells_of(rows.data, batch, columns, SHORT)
             keys, first = keys_of(rows.data, batch), start + len(shown)
             for place, (key, marked, of_sample) in enumerate(
                 zip(keys, self._ids(rows, keys, first), cells, strict=True)
@@ -221,7 +219,7 @@ class View:
         """Return all of a sample, and where it lies."""
         rows = self.rows(selection)
         batch = rows.shown(number)
-        [cells] = cells_of(rows.data, batch, None, _LONG_TEXT, _MANY_ITEMS)
+        [cells] = cells_of(rows.data, batch, None, LONG)
         place = rows.data.place_of(number) if rows.count is not None else None
         keys = keys_of(rows.data, batch)
         return {"number": number, "key": keys[0], "id": self._ids(rows, keys, number)[0], "cells": _as_json(cells),
