@@ -31,17 +31,8 @@ from lading._core.tables.media_columns import media_struct
 from lading.errors import LadingError, UsageError
 
 __all__ = [
-    "LONG",
-    "SHORT",
-    "Cell",
-    "CellKind",
-    "CellLimits",
-    "cells_of",
-    "column_kinds",
-    "holds_arrays",
-    "keys_of",
-    "npy_of",
-]
+    "LONG", "SHORT", "Cell", "CellKind", "CellLimits", "cells_of", "column_kinds", "holds_arrays", "keys_of", "npy_of",
+]  # fmt: skip
 
 CellKind: TypeAlias = Literal[
     "null", "text", "json", "value", "image", "audio", "video", "bytes", "array", "list", "items", "error"
