@@ -15,7 +15,7 @@ import lading
 from doc_tables import Table
 
 if TYPE_CHECKING:
-    from lading._core.view.show import Shown
+    from lading._core.view.show import ShownDataset
 
 pytestmark = pytest.mark.interop
 
@@ -32,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def client(page: Shown) -> Iterator[httpx.Client]:
+def client(page: ShownDataset) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=page.url.partition("?")[0], follow_redirects=True, timeout=60) as asking:
         assert asking.get(page.url).status_code == 200
         yield asking

@@ -11,7 +11,7 @@ import pytest
 import lading
 from browser import shown_in
 from lading._core.dataset.opened import opened
-from lading._core.view.marks import Mark, Marks
+from lading._core.view.marks import Mark, SampleMarks
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -33,7 +33,7 @@ def keyed(tmp_path: Path) -> lading.Dataset:
 
 
 def _marks(ds: lading.Dataset) -> dict[str, tuple[str, str]]:
-    return {name: (mark, label) for name, mark, label in Marks(opened(ds)).since(0)["marks"]}
+    return {name: (mark, label) for name, mark, label in SampleMarks(opened(ds)).since(0)["marks"]}
 
 
 @pytest.mark.mechanism("marks of the page in a browser")
@@ -85,14 +85,14 @@ def test_clicks_mark_and_the_panel_chooses_and_saves(chromium: Browser, keyed: l
             locate(".kinds a[href*='keep'][href*='txt']").click()
         assert saving.value.suggested_filename == "keep.txt"
         assert Path(saving.value.path()).read_text().split() == ["__key__", "001", "005"]
-        Marks(opened(keyed)).set("001", Mark("keep", "a cat"))
+        SampleMarks(opened(keyed)).set("001", Mark("keep", "a cat"))
         tab.page.wait_for_selector("[data-show='label:a cat']", timeout=15_000)
         assert tab.texts("[data-show]") == ["all samples", "not marked", "marked", "keep", "drop", "a cat"]
         locate("[data-show=keep]").click()
         tab.until("document.querySelector('#told').textContent === '2 samples'")
         tab.until("document.querySelectorAll('.tile b').length === 2")
         assert tab.texts(".tile b") == ["001", "005"]
-        Marks(opened(keyed)).set("007", Mark("keep"))  # by somebody else
+        SampleMarks(opened(keyed)).set("007", Mark("keep"))  # by somebody else
         locate("text=Marks have changed: show again").click(timeout=15_000)
         tab.until("document.querySelector('#told').textContent === '3 samples'")
         assert tab.problems == []
@@ -112,8 +112,8 @@ def test_samples_without_keys_are_marked_behind_a_condition(chromium: Browser) -
 
 @pytest.mark.soak
 def test_files_of_keys_are_saved_or_the_page_says_why_not(chromium: Browser, keyed: lading.Dataset) -> None:
-    Marks(opened(keyed)).set("007", Mark("keep"))
-    Marks(opened(keyed)).set("no sample", Mark("drop"))
+    SampleMarks(opened(keyed)).set("007", Mark("keep"))
+    SampleMarks(opened(keyed)).set("no sample", Mark("drop"))
     with shown_in(chromium, keyed) as tab:
         tab.page.locator(".marks summary").click()
         with tab.page.expect_download() as saved:

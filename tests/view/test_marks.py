@@ -21,7 +21,7 @@ import lading
 from lading._core.cli.main import app
 from lading._core.dataset.opened import opened
 from lading._core.view.app import app_of
-from lading._core.view.marks import Mark, Marks
+from lading._core.view.marks import Mark, SampleMarks
 from lading._core.view.naming import Naming
 from lading._core.view.view import View
 
@@ -261,7 +261,7 @@ def test_a_kill_loses_no_mark(keyed: Path) -> None:
         said = [int(process.stdout.readline()) for _ in range(20)]
         os.kill(process.pid, signal.SIGKILL)
         said += [int(line) for line in process.communicate()[0].split()]
-        marks = Marks(opened(lading.open(keyed)))
+        marks = SampleMarks(opened(lading.open(keyed)))
         known = {name for name, mark, _ in marks.since(0)["marks"] if mark == "keep"}
         assert {f"{i:03}" for i in said} <= known
         marks.set("000", Mark())

@@ -15,7 +15,7 @@ from counted_files import CountedFiles
 from lading._core.dataset.opened import opened
 from lading._core.view.held_pages import HeldPages
 from lading._core.view.naming import Naming
-from lading._core.view.rows import Rows, Turns
+from lading._core.view.rows import SelectedSamples, Turns
 from lading._core.view.selection import Selection
 from lading._core.view.view import View
 from lading.errors import UsageError
@@ -45,15 +45,15 @@ def remote(tar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     CountedFiles.gate.set()
 
 
-def _rows(source: str, where: str = "", most_bytes: int = 64 << 20) -> Rows:
-    return Rows(Selection(where).applied(opened(source)), HeldPages(most_bytes), Turns())
+def _rows(source: str, where: str = "", most_bytes: int = 64 << 20) -> SelectedSamples:
+    return SelectedSamples(Selection(where).applied(opened(source)), HeldPages(most_bytes), Turns())
 
 
 def _view(source: str) -> View:
     return View(opened(source), Naming("data", "data", "lading.open('data')"))
 
 
-def _keys(rows: Rows, start: int, stop: int) -> list[str]:
+def _keys(rows: SelectedSamples, start: int, stop: int) -> list[str]:
     return [key for batch in rows.page(start, stop).batches for key in batch.column("__key__").to_pylist()]
 
 

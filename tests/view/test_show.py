@@ -22,7 +22,7 @@ from lading.errors import MissingExtra, StoreError, UsageError
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-    from lading._core.view.show import Shown
+    from lading._core.view.show import ShownDataset
 
 
 @pytest.fixture(autouse=True)
@@ -36,14 +36,14 @@ def ds() -> lading.Dataset:
 
 
 @pytest.fixture
-def page(ds: lading.Dataset) -> Iterator[Shown]:
+def page(ds: lading.Dataset) -> Iterator[ShownDataset]:
     outer = 10
     made = ds.map(lambda sample: {"m": sample["n"] * outer}).where("m > 10").show(browser=False)
     yield made
     made.close()
 
 
-def _rows(page: Shown) -> Any:
+def _rows(page: ShownDataset) -> Any:
     with httpx.Client(base_url=page.url.partition("?")[0], follow_redirects=True, timeout=60) as client:
         assert client.get(page.url).status_code == 200
         counted = client.get("/api/count?wait=20&where=m+<+30").json()
@@ -52,7 +52,7 @@ def _rows(page: Shown) -> Any:
 
 
 @pytest.mark.soak
-def test_a_dataset_with_functions_is_shown_by_this_process(page: Shown) -> None:
+def test_a_dataset_with_functions_is_shown_by_this_process(page: ShownDataset) -> None:
     assert [(row["key"], row["cells"]["m"]["text"]) for row in _rows(page)] == [("b", "20"), ("c", "30")]
     assert repr(page) == f"pyarrow.Table: {page.url}"
     html = page._repr_html_()
@@ -66,7 +66,7 @@ def test_a_dataset_with_functions_is_shown_by_this_process(page: Shown) -> None:
 
 
 @pytest.mark.soak
-def test_ctrl_c_closes_the_page_that_a_program_waits_for(page: Shown) -> None:
+def test_ctrl_c_closes_the_page_that_a_program_waits_for(page: ShownDataset) -> None:
     main = threading.main_thread().ident
     threading.Timer(0.5, signal.pthread_kill, [main, signal.SIGINT]).start()
     page.wait()
@@ -116,7 +116,7 @@ class _Absent:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-def test_a_cell_of_a_notebook_shows_the_page(chromium: Browser, page: Shown, host: str) -> None:
+def test_a_cell_of_a_notebook_shows_the_page(chromium: Browser, page: ShownDataset, host: str) -> None:
     """The notebook is at another port of this machine, under either of its names."""
 
     class Notebook(BaseHTTPRequestHandler):

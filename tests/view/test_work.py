@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from lading._core.jobs.engine.progress import OnProgress, Progress
-from lading._core.view.work import Work
+from lading._core.view.work import PageWork
 from lading.errors import DataError
 
 
@@ -16,7 +16,7 @@ def _endless(report: OnProgress) -> None:
 
 
 def test_work_that_is_stopped_ends_and_says_so() -> None:
-    work = Work(_endless)
+    work = PageWork(_endless)
     assert work.state()["running"]
     work.stop()
     work.wait(10)
@@ -26,7 +26,7 @@ def test_work_that_is_stopped_ends_and_says_so() -> None:
 
 
 def test_work_ends_where_nobody_asks_any_more() -> None:
-    work = Work(_endless, lease_s=0.2)
+    work = PageWork(_endless, lease_s=0.2)
     while work.is_running:
         time.sleep(0.01)
     assert work.state()["stopped"]
@@ -36,7 +36,7 @@ def test_the_result_and_the_error_of_work() -> None:
     def fail(_: OnProgress) -> None:
         raise DataError("broken", file="a.tar")
 
-    done, failed = Work(lambda _: 7), Work(fail)
+    done, failed = PageWork(lambda _: 7), PageWork(fail)
     done.wait(10)
     failed.wait(10)
     assert done.result == 7
@@ -44,7 +44,7 @@ def test_the_result_and_the_error_of_work() -> None:
 
 
 def test_a_mistake_in_work_is_an_error_too() -> None:
-    work = Work(lambda _: 1 // 0)
+    work = PageWork(lambda _: 1 // 0)
     work.wait(10)
     assert work.error is not None
     assert "internal error: ZeroDivisionError" in work.error

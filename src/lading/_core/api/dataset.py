@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lading._core.jobs.stats.values import Stats
     from lading._core.train.loader import Loader
     from lading._core.train.loader import loader as train_loader
-    from lading._core.view.show import Shown
+    from lading._core.view.show import ShownDataset
 else:
     convert = Later("lading._core.jobs.convert.convert", "convert")
     dataset_stats = Later("lading._core.jobs.stats.stats", "dataset_stats")
@@ -357,7 +357,7 @@ class Dataset(StepVerbs, OrderVerbs, KeyVerbs, LayoutVerbs, TableVerbs):
         """
         return self._rows.access.by_key(key)
 
-    def show(self, port: int | None = None, *, compare: Queryable | None = None, browser: bool = True) -> Shown:
+    def show(self, port: int | None = None, *, compare: Queryable | None = None, browser: bool = True) -> ShownDataset:
         """Show the samples in the browser: pictures, documents, statistics, marks. It is the page of `lading view`.
 
         The page is served by a thread of this process, for this machine alone, until it is closed or the process ends.

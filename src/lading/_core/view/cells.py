@@ -31,7 +31,16 @@ from lading._core.tables.media_columns import media_struct
 from lading.errors import LadingError, UsageError
 
 __all__ = [
-    "LONG", "SHORT", "Cell", "CellKind", "CellLimits", "cells_of", "column_kinds", "holds_arrays", "keys_of", "npy_of",
+    "LONG",
+    "SHORT",
+    "CellKind",
+    "CellLimits",
+    "PageCell",
+    "cells_of",
+    "column_kinds",
+    "holds_arrays",
+    "keys_of",
+    "npy_of",
 ]  # fmt: skip
 
 CellKind: TypeAlias = Literal[
@@ -48,7 +57,7 @@ _ITEM_FACTS = ("modality", "position", "content_type", "source_ref", "text_conte
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PageCell:
     """What the page shows of a value.
 
     Attributes:
@@ -63,7 +72,7 @@ class Cell:
     text: str | None = None
     length: int | None = None
     facts: dict[str, Any] | None = None
-    items: list[Cell] | None = None
+    items: list[PageCell] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return what the page gets, without what is not there."""
@@ -73,7 +82,7 @@ class Cell:
         return found
 
 
-_NULL = Cell("null")
+_NULL = PageCell("null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +125,7 @@ def keys_of(data: OpenDataset, rows: pa.RecordBatch) -> list[str | None]:
 
 def cells_of(
     data: OpenDataset, rows: pa.RecordBatch, columns: Sequence[str] | None, limits: CellLimits
-) -> list[dict[str, Cell]]:
+) -> list[dict[str, PageCell]]:
     """Return what the page shows of each sample, by column.
 
     Args:
@@ -127,7 +136,7 @@ def cells_of(
     """
     layout = data.shards.row_layout
     bounds = layout.bounds(rows)
-    found: list[dict[str, Cell]] = [{} for _ in bounds[1:]]
+    found: list[dict[str, PageCell]] = [{} for _ in bounds[1:]]
     cut = _Cut(data, limits)
     firsts = take_rows(rows, bounds[:-1]) if layout.has_items else rows
     own = [name for name in rows.schema.names if name not in layout.reserved]
@@ -159,7 +168,7 @@ class _Cut:
     data: OpenDataset
     limits: CellLimits
 
-    def column(self, rows: pa.RecordBatch, field: pa.Field) -> list[Cell]:
+    def column(self, rows: pa.RecordBatch, field: pa.Field) -> list[PageCell]:
         """The cells of a column. Where a value cannot be read, its cell says why."""
         try:
             return self._column(rows, field)
@@ -168,7 +177,7 @@ class _Cut:
                 return [cell for row in range(rows.num_rows) for cell in self.column(rows.slice(row, 1), field)]
             return [_failed(error)]
 
-    def fields(self, rows: pa.RecordBatch, firsts: NDArray[np.int64], name: str) -> list[Cell]:
+    def fields(self, rows: pa.RecordBatch, firsts: NDArray[np.int64], name: str) -> list[PageCell]:
         """The cells of a field inside a column, of the first row of each sample. Null where a shard lacks the column.
 
         Args:
@@ -193,7 +202,7 @@ class _Cut:
                 return [cell for sample in samples for cell in self.fields(sample, np.zeros(1, np.int64), name)]
             return [_failed(error)]
 
-    def _column(self, rows: pa.RecordBatch, field: pa.Field) -> list[Cell]:
+    def _column(self, rows: pa.RecordBatch, field: pa.Field) -> list[PageCell]:
         column, kind, feature = rows.column(field.name), plain_type(field.type), known_feature(field)
         if pa.types.is_null(kind):
             return [_NULL] * rows.num_rows
@@ -209,7 +218,7 @@ class _Cut:
             return [_NULL if text is None else self._text("json" if is_json else "text", text) for text in texts]
         return [_NULL if not value.is_valid else self._plain(value, feature) for value in column]
 
-    def document(self, rows: pa.RecordBatch) -> Cell:
+    def document(self, rows: pa.RecordBatch) -> PageCell:
         """The cell of a document: its items in order."""
         places = np.flatnonzero(rows.column("position").to_numpy() != METADATA_POSITION)
         shown = take_rows(rows, places[: self.limits.items])
@@ -223,38 +232,40 @@ class _Cut:
             if text is not None:
                 cell = self._text("text", text)
             elif failed:
-                cell = Cell("error", failed)
+                cell = PageCell("error", failed)
             told = {name: value for name, value in of_item.items() if value is not None}
             made.append(replace(cell, facts={**(cell.facts or {}), **told, "item": place}))
-        return Cell("items", length=len(places), items=made)
+        return PageCell("items", length=len(places), items=made)
 
-    def _lists(self, rows: pa.RecordBatch, column: pa.Array, feature: Feature) -> list[Cell]:
+    def _lists(self, rows: pa.RecordBatch, column: pa.Array, feature: Feature) -> list[PageCell]:
         made, start, lengths = [], 0, list_lengths(column).tolist()
         whole, medium = column.flatten(), None if feature.item is None else feature.item.medium
         for there, length in zip(present(column).tolist(), lengths, strict=True):
             items = self._media(rows.schema, whole.slice(start, min(length, self.limits.items)), medium)
-            made.append(Cell("list", length=length, items=items) if there else _NULL)
+            made.append(PageCell("list", length=length, items=items) if there else _NULL)
             start += length
         return made
 
-    def _bytes(self, rows: pa.RecordBatch, name: str, feature: Feature) -> list[Cell]:
+    def _bytes(self, rows: pa.RecordBatch, name: str, feature: Feature) -> list[PageCell]:
         is_array, is_number = holds_arrays(feature), (feature.mds_encoding or "").startswith("str_")
         if not (feature.is_written_as_text or is_array or is_number):
             return self._media(rows.schema, rows.column(name), feature.medium)
         lengths, there = self._lengths(rows.schema, rows.column(name))
         if is_array:
-            return [Cell("array", length=n) if is_there else _NULL for n, is_there in zip(lengths, there, strict=True)]
+            return [
+                PageCell("array", length=n) if is_there else _NULL for n, is_there in zip(lengths, there, strict=True)
+            ]
         kind: CellKind = "json" if feature.is_json else "value" if feature.is_scalar or is_number else "text"
         is_short = np.array([n is None or n <= _TEXT_BYTES for n in lengths]) & there
         short = self.data.materialise(take_rows(rows, np.flatnonzero(is_short)), columns=[name]).column(name)
         texts = iter(slices(join(short)))
         return [
             self._text(kind, bytes(next(texts) or b"").decode("utf-8", "replace")) if read
-            else Cell("bytes", length=length) if is_there else _NULL
+            else PageCell("bytes", length=length) if is_there else _NULL
             for read, is_there, length in zip(is_short.tolist(), there, lengths, strict=True)
         ]  # fmt: skip
 
-    def _media(self, schema: pa.Schema, column: pa.Array, medium: str | None) -> list[Cell]:
+    def _media(self, schema: pa.Schema, column: pa.Array, medium: str | None) -> list[PageCell]:
         facts = media_facts(column, schema, self.data.shards.fetcher)
         lengths, there = self._lengths(schema, column)
         return [
@@ -270,19 +281,19 @@ class _Cut:
         there = present(stored) & (unpack(data).valid if is_ref(data.type) else present(data))
         return struct.field("length").to_pylist(), there
 
-    def _text(self, kind: CellKind, text: str) -> Cell:
+    def _text(self, kind: CellKind, text: str) -> PageCell:
         cut = text[: self.limits.characters]
-        return Cell(kind, cut, len(text) if len(cut) < len(text) else None)
+        return PageCell(kind, cut, len(text) if len(cut) < len(text) else None)
 
-    def _plain(self, value: pa.Scalar, feature: Feature) -> Cell:
+    def _plain(self, value: pa.Scalar, feature: Feature) -> PageCell:
         python = (value.value if isinstance(value, pa.ExtensionScalar) else value).as_py()
         if feature.labels is not None and isinstance(python, int) and 0 <= python < len(feature.labels):
-            return Cell("value", str(python), facts={"label": feature.labels[python]})
+            return PageCell("value", str(python), facts={"label": feature.labels[python]})
         if isinstance(python, (dict, list)):
             python = decode(feature, python)
             cell = self._text("json", json.dumps(python, default=_described, ensure_ascii=False))
             return cell if cell.length is None else replace(cell, facts={"in_table": True})
-        return Cell("value", str(python))
+        return PageCell("value", str(python))
 
 
 def holds_arrays(feature: Feature) -> bool:
@@ -301,20 +312,20 @@ def npy_of(feature: Feature, data: bytes | memoryview) -> bytes | memoryview:
     return made.getvalue()
 
 
-def _failed(error: Exception) -> Cell:
-    return Cell("error", str(error) if isinstance(error, LadingError) else f"{type(error).__name__}: {error}")
+def _failed(error: Exception) -> PageCell:
+    return PageCell("error", str(error) if isinstance(error, LadingError) else f"{type(error).__name__}: {error}")
 
 
 def _described(value: object) -> object:
     return value.tolist() if isinstance(value, np.ndarray) else described(value) or str(value)
 
 
-def _medium(fact: MediaInfo | None, length: int | None, medium: str | None) -> Cell:
+def _medium(fact: MediaInfo | None, length: int | None, medium: str | None) -> PageCell:
     """The cell of bytes: what their header says, or of what they should be."""
     if fact is None:
-        return Cell("bytes", length=length, facts={"expected": medium} if medium else None)
+        return PageCell("bytes", length=length, facts={"expected": medium} if medium else None)
     facts = {name: value for name, value in asdict(fact).items() if value is not None and name != "kind"}
-    return Cell(fact.kind, length=length, facts=facts)  # type: ignore[arg-type] # as MediaInfo says
+    return PageCell(fact.kind, length=length, facts=facts)  # type: ignore[arg-type] # as MediaInfo says
 
 
 def _kind(field: pa.Field) -> CellKind:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.query import Query
-from lading._core.view.pictures import Pictures
+from lading._core.view.pictures import PictureCheck
 from lading._core.view.problems import Problems
-from lading._core.view.rows import Rows
+from lading._core.view.rows import SelectedSamples
 from lading._core.view.selection import Selection
 
 if TYPE_CHECKING:
     from lading._core.view.comparison import Comparison, Differences
-    from lading._core.view.work import Work
+    from lading._core.view.work import PageWork
 
 __all__ = ["Checks"]
 
@@ -32,7 +32,7 @@ class Checks:
     def __init__(self, query: Query) -> None:
         self.problems = Problems(query)
         self._lock = Lock()
-        self._pictures: tuple[Selection, Pictures] | None = None
+        self._pictures: tuple[Selection, PictureCheck] | None = None
         self._comparison: tuple[Selection, Comparison] | None = None
 
     def look_at_pictures(self, selection: Selection, data: OpenDataset) -> None:
@@ -45,7 +45,7 @@ class Checks:
         with self._lock:
             if self._pictures is not None:
                 self._pictures[1].stop()
-            self._pictures = selection, Pictures(data)
+            self._pictures = selection, PictureCheck(data)
 
     def stop_pictures(self) -> None:
         """End the look at all pictures."""
@@ -63,7 +63,7 @@ class Checks:
             return {"running": False, "decoded": None}
         return pictures.state(wait_s)
 
-    def comparison(self, selection: Selection, one: Rows, other: Rows) -> Comparison:
+    def comparison(self, selection: Selection, one: SelectedSamples, other: SelectedSamples) -> Comparison:
         """Return the comparison of the samples of a selection in two datasets; it begins when asked for.
 
         One runs at a time: that of an earlier selection ends.
@@ -82,7 +82,7 @@ class Checks:
 
     def close(self) -> None:
         """End the checks: all are told to, before one of them is waited for."""
-        works: list[Problems | Pictures | Work[Differences]] = [self.problems]
+        works: list[Problems | PictureCheck | PageWork[Differences]] = [self.problems]
         if self._pictures is not None:
             works.append(self._pictures[1])
         if self._comparison is not None:

@@ -14,7 +14,7 @@ from lading._core.dataset.query import Query
 from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.jobs.verify.diff import ranks, unmatched
 from lading._core.jobs.verify.digest import all_digests
-from lading._core.view.work import Work
+from lading._core.view.work import PageWork
 from lading.errors import UsageError
 
 __all__ = ["Comparison", "DifferenceKind", "Differences", "differences"]
@@ -69,7 +69,7 @@ class Comparison:
     """
 
     def __init__(self, one: Query, other: Query) -> None:
-        self.work = Work(lambda report: differences(one, other, report), lease_s=_LEASE_S)
+        self.work = PageWork(lambda report: differences(one, other, report), lease_s=_LEASE_S)
 
     def state(self, wait_s: float) -> dict[str, Any]:
         """Return how far the comparison is, and the numbers of differences.

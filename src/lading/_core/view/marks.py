@@ -40,7 +40,7 @@ from lading.errors import StoreError, UsageError
 if TYPE_CHECKING:
     from lading._core.dataset.order.numbers import Look, Numbers
 
-__all__ = ["Mark", "Marked", "Marks", "TakeMarked", "as_file"]
+__all__ = ["Mark", "Marked", "SampleMarks", "TakeMarked", "as_file"]
 
 _MARKS = ("keep", "drop")
 _LABEL = "label:"
@@ -120,7 +120,7 @@ class Marked:
         return mark.label == self.mark.removeprefix(_LABEL) if self.mark.startswith(_LABEL) else mark.mark == self.mark
 
 
-class Marks:
+class SampleMarks:
     """The marks of a source.
 
     Args:

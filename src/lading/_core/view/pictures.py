@@ -19,17 +19,17 @@ from lading._core.features.natural import has_items, known_feature
 from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.view.cells import keys_of
 from lading._core.view.drawers import Drawers
-from lading._core.view.work import Work
+from lading._core.view.work import PageWork
 from lading.errors import BadReference, DataError, LadingError, NotFound
 
-__all__ = ["Failure", "Pictures"]
+__all__ = ["PictureCheck", "UndecodedPicture"]
 
 _ROWS, _LISTED = 64, 500
 _IMAGE = "image"
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class UndecodedPicture:
     """A picture that cannot be read or decoded.
 
     Attributes:
@@ -47,7 +47,7 @@ class Failure:
     error: str
 
 
-class Pictures:
+class PictureCheck:
     """The look at all pictures, which runs in a thread, and decodes in processes of its own.
 
     Args:
@@ -59,8 +59,8 @@ class Pictures:
         self._data, self._count = data, count
         self._decoded = 0
         self._failed = 0
-        self._first: list[Failure] = []
-        self._work = Work(self._look)
+        self._first: list[UndecodedPicture] = []
+        self._work = PageWork(self._look)
 
     def stop(self) -> None:
         """End the look."""
@@ -101,7 +101,7 @@ class Pictures:
         finally:
             drawers.close()
 
-    def _add(self, failure: Failure | None) -> None:
+    def _add(self, failure: UndecodedPicture | None) -> None:
         if failure is not None:
             self._failed += 1
             if len(self._first) < _LISTED:
@@ -110,7 +110,7 @@ class Pictures:
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """A picture, or the error in its place; the other attributes are those of `Failure`."""
+    """A picture, or the error in its place; the other attributes are those of `UndecodedPicture`."""
 
     number: int
     key: str | None
@@ -119,12 +119,12 @@ class _Picture:
     value: memoryview | LadingError
 
 
-def _failure(drawers: Drawers, picture: _Picture) -> Failure | None:
+def _failure(drawers: Drawers, picture: _Picture) -> UndecodedPicture | None:
     if isinstance(picture.value, LadingError):
         error = str(picture.value)
     else:
         error = drawers.ask("picture", 0, picture.value).facts.get("error", "")
-    return Failure(picture.number, picture.key, picture.column, picture.item, error) if error else None
+    return UndecodedPicture(picture.number, picture.key, picture.column, picture.item, error) if error else None
 
 
 def _picture_columns(data: OpenDataset) -> list[str]:

@@ -17,7 +17,7 @@ from lading._core.dataset.transform.concat import Parts
 from lading._core.formats.base import Scan
 from lading._core.jobs.engine.progress import OnProgress
 from lading._core.secret_urls import cleaned
-from lading._core.view.work import Work
+from lading._core.view.work import PageWork
 from lading.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Problems:
     def __init__(self, query: Query) -> None:
         self._query = query
         self._depth: CheckDepth = "quick"
-        self._work: Work[list[_Found]] | None = None
+        self._work: PageWork[list[_Found]] | None = None
 
     def start(self, depth: str) -> None:
         """Begin a check; an earlier one ends. Raises UsageError for an unknown depth."""
@@ -85,7 +85,7 @@ class Problems:
             raise UsageError("no such depth", found=repr(depth), expected=", ".join(get_args(CheckDepth)))
         self.stop()
         self._depth = cast("CheckDepth", depth)
-        self._work = Work(lambda report: [_check(each, self._depth, report) for each in _parts(self._query)])
+        self._work = PageWork(lambda report: [_check(each, self._depth, report) for each in _parts(self._query)])
 
     def stop(self) -> None:
         """End the check that runs."""

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from lading._core.view.threads import in_thread
-from lading._core.view.values import Value
+from lading._core.view.values import StoredValue
 from lading.errors import LadingError
 
 __all__ = ["bytes_of"]
@@ -31,7 +31,7 @@ _TYPES = {
 _SVG_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
 
-def bytes_of(value: Value, asked: Request) -> Response:
+def bytes_of(value: StoredValue, asked: Request) -> Response:
     """Return the bytes of a value, or the range of them that is asked for. The first ones are read already.
 
     SVG has its own type at `as=svg` alone, where a browser says that it shows an image: it runs no scripts then.
@@ -60,7 +60,9 @@ def bytes_of(value: Value, asked: Request) -> Response:
     return StreamingResponse(_parts(value, value.read(start, first), first, stop), status, headers)
 
 
-async def _parts(value: Value, head: bytes | memoryview, start: int, stop: int) -> AsyncIterator[bytes | memoryview]:
+async def _parts(
+    value: StoredValue, head: bytes | memoryview, start: int, stop: int
+) -> AsyncIterator[bytes | memoryview]:
     """The first bytes, and the others as the client takes them. An error ends them early, and so the connection."""
     yield head
     size = _FIRST_PART
@@ -75,11 +77,11 @@ async def _parts(value: Value, head: bytes | memoryview, start: int, stop: int) 
         start = end
 
 
-def _type_of(value: Value) -> str:
+def _type_of(value: StoredValue) -> str:
     return _UNKNOWN if value.info is None else _TYPES.get(value.info.format, _UNKNOWN)
 
 
-def _is_svg(value: Value) -> bool:
+def _is_svg(value: StoredValue) -> bool:
     head = bytes(value.read(0, min(1024, value.size))).lstrip(b"\xef\xbb\xbf \t\r\n")
     return head.startswith(b"<svg") or (head.startswith((b"<?xml", b"<!--", b"<!DOCTYPE svg")) and b"<svg" in head)
 

@@ -23,7 +23,7 @@ from lading._core.storage.traffic import Traffic, WorkStopped, refuse_stopped
 from lading._core.view.held_pages import Held, HeldPages, with_small_payload
 from lading.errors import LadingError, UsageError
 
-__all__ = ["Page", "Rows", "Turns"]
+__all__ = ["SamplePage", "SelectedSamples", "Turns"]
 
 _FIRST_ROWS = 64
 _PASS_ROWS, _REMOTE_PASS_ROWS = 4_096, 256
@@ -36,7 +36,7 @@ REST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class SamplePage:
     """Neighbouring samples.
 
     Attributes:
@@ -103,7 +103,7 @@ class _Counting(Traffic):
             super().go_on()
 
 
-class Rows:
+class SelectedSamples:
     """The samples of a dataset by number.
 
     To count samples may take a pass over the data. It runs in a thread, while another one reads the first samples in
@@ -175,7 +175,7 @@ class Rows:
         with self._changed:
             self._changed.wait_for(lambda: self._count is not None or self.error is not None, seconds)
 
-    def page(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Page:
+    def page(self, start: int, stop: int, columns: Sequence[str] | None = None) -> SamplePage:
         """Return the samples of a range of numbers; those behind the last one are left out.
 
         While samples are counted, those of the range that were found are returned after half a second.
@@ -224,7 +224,7 @@ class Rows:
                 "" if self._count is None else f", below {self._count:,}"))  # fmt: skip
         return found[0]
 
-    def _page(self, start: int, stop: int, columns: Sequence[str] | None) -> Page:
+    def _page(self, start: int, stop: int, columns: Sequence[str] | None) -> SamplePage:
         """The samples of a range, payload as references; by their numbers where they are counted."""
         self._counting.asked_s = time.monotonic()
         with self._changed:
@@ -239,19 +239,19 @@ class Rows:
                 return self._first(start, stop)
         stop = min(stop, self._count)
         if start >= stop:
-            return Page(start, [], is_last=True)
+            return SamplePage(start, [], is_last=True)
         with self._turns.reading():
             rows = one_batch(self.data.lazily(np.arange(start, stop), columns))
-        return Page(start, [rows], stop >= self._count)
+        return SamplePage(start, [rows], stop >= self._count)
 
-    def _first(self, start: int, stop: int) -> Page:
+    def _first(self, start: int, stop: int) -> SamplePage:
         """The samples of a range that were read in order so far."""
         found = [part for each in self._held if (part := each.between(start, stop)) is not None]
         error = self._stream_error or (None if self._can_hold(stop) else self.error)
         if error is not None and not found:
             raise error
         is_last = self._has_ended and self._held_stop <= stop  # then the first ones are all
-        return Page(start, found, is_last, is_last or self._held_stop >= stop, error)
+        return SamplePage(start, found, is_last, is_last or self._held_stop >= stop, error)
 
     @property
     def _held_stop(self) -> int:

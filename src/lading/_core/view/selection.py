@@ -11,7 +11,7 @@ from lading._core.dataset.steps.base import Step
 from lading._core.dataset.steps.filter_steps import Where
 from lading._core.dataset.steps.order_steps import Sample, Shuffle, Sort
 from lading._core.units import parse_sample, whole_number
-from lading._core.view.marks import Marked, Marks
+from lading._core.view.marks import Marked, SampleMarks
 from lading._core.view.shell import shell_word
 from lading.errors import UsageError
 
@@ -78,7 +78,7 @@ class Selection:
         column, _, way = self.sort.rpartition(":")
         return (column, way == "desc") if column and way in ("asc", "desc") else (self.sort, False)
 
-    def applied(self, data: OpenDataset, marks: Marks | None = None) -> OpenDataset:
+    def applied(self, data: OpenDataset, marks: SampleMarks | None = None) -> OpenDataset:
         """Return the dataset with these samples alone, in this order.
 
         Args:
@@ -87,7 +87,7 @@ class Selection:
         """
         chosen = _with(data, *self._choosing())
         if self._mark is not None:
-            chosen = chosen.with_steps((marks or Marks(data)).step(self._mark, chosen.fitting))
+            chosen = chosen.with_steps((marks or SampleMarks(data)).step(self._mark, chosen.fitting))
         return _with(chosen, *self._ordering())
 
     def in_any_order(self) -> Selection:

@@ -16,13 +16,13 @@ from lading._core.view.serve import Address, Server
 from lading._core.view.view import View
 from lading.errors import UsageError
 
-__all__ = ["Shown", "show"]
+__all__ = ["ShownDataset", "show"]
 
 _FRAME_PIXELS = 640
 _MOST_PORT = 65_535
 
 
-class Shown:
+class ShownDataset:
     """A page that shows a dataset, until it is closed or the process ends.
 
     Attributes:
@@ -71,7 +71,7 @@ class Shown:
 
 def show(
     data: OpenDataset, port: int | None = None, *, compare: Queryable | None = None, browser: bool = True
-) -> Shown:
+) -> ShownDataset:
     """Serve the page of a dataset from a thread of this process, as `Dataset.show`."""
     if port is not None and (isinstance(port, bool) or not isinstance(port, int) or not 0 < port <= _MOST_PORT):
         raise UsageError("a port is a whole number", expected=f"1 to {_MOST_PORT}", found=f"port={port!r}"[:80])
@@ -84,7 +84,7 @@ def show(
     server.start()
     if browser and not in_notebook():
         server.open_browser()
-    return Shown(server, title)
+    return ShownDataset(server, title)
 
 
 def _title(data: OpenDataset) -> str:

@@ -13,8 +13,8 @@ from lading._core.content.digests import differing_columns, differing_items
 from lading._core.dataset.values.field_values import ITEMS
 from lading._core.features.items import KEY
 from lading._core.units import format_bytes
-from lading._core.view.cells import LONG, SHORT, Cell, CellLimits, cells_of, keys_of
-from lading._core.view.rows import Rows
+from lading._core.view.cells import LONG, SHORT, CellLimits, PageCell, cells_of, keys_of
+from lading._core.view.rows import SelectedSamples
 from lading._core.view.word_changes import field_changes, word_changes
 from lading.errors import LadingError, LimitExceeded
 
@@ -26,7 +26,7 @@ _LISTED = 200
 _MOST_BYTES = 256 << 20
 
 
-def described(pair: tuple[int | None, int | None], one: Rows, other: Rows) -> dict[str, Any]:
+def described(pair: tuple[int | None, int | None], one: SelectedSamples, other: SelectedSamples) -> dict[str, Any]:
     """Return what the page shows of a difference.
 
     `a` and `b` are the numbers of the sample. A sample that one dataset has alone comes with its `cells`. Of others
@@ -56,7 +56,9 @@ def described(pair: tuple[int | None, int | None], one: Rows, other: Rows) -> di
 
 
 def _changes(
-    sides: tuple[pa.RecordBatch, pa.RecordBatch], rows: tuple[Rows, Rows], numbers: tuple[int, int]
+    sides: tuple[pa.RecordBatch, pa.RecordBatch],
+    rows: tuple[SelectedSamples, SelectedSamples],
+    numbers: tuple[int, int],
 ) -> dict[str, Any]:
     """The fields and items that differ, with both values. Raises LimitExceeded for a sample of large values."""
     for side, batch in zip(rows, sides, strict=True):
@@ -86,11 +88,11 @@ def _changes(
     }
 
 
-def _length(cell: Cell) -> int:
+def _length(cell: PageCell) -> int:
     return (cell.length or 0) + sum(map(_length, cell.items or ()))
 
 
-def _both(one: Cell | None, other: Cell | None) -> dict[str, Any]:
+def _both(one: PageCell | None, other: PageCell | None) -> dict[str, Any]:
     """Two values: what is shown of each, and what differs in texts and in JSON."""
     both: dict[str, Any] = {
         "a": None if one is None else one.as_json(),
@@ -107,7 +109,9 @@ def _both(one: Cell | None, other: Cell | None) -> dict[str, Any]:
 
 
 def _items(
-    differing: Sequence[dict[str, Any]], sides: tuple[pa.RecordBatch, pa.RecordBatch], rows: tuple[Rows, Rows]
+    differing: Sequence[dict[str, Any]],
+    sides: tuple[pa.RecordBatch, pa.RecordBatch],
+    rows: tuple[SelectedSamples, SelectedSamples],
 ) -> list[dict[str, Any]]:
     """The items of two documents that differ, with both values, and their places in the documents."""
     places = [_places(batch) for batch in sides]
@@ -115,7 +119,7 @@ def _items(
     found = []
     for item in differing:
         at: dict[str, int | None] = {}
-        values: list[Cell | None] = []
+        values: list[PageCell | None] = []
         for side, known, shown in zip("AB", places, cells, strict=True):
             there = known[item["position"], item["modality"]] if item.get("only_in", side) == side else []
             at[side.lower()] = place = there.pop(0) if there else None
@@ -124,7 +128,7 @@ def _items(
     return found
 
 
-def _items_by_row(rows: Rows, batch: pa.RecordBatch) -> dict[int, Cell]:
+def _items_by_row(rows: SelectedSamples, batch: pa.RecordBatch) -> dict[int, PageCell]:
     """What is shown of the items of a document, by their row."""
     items = cells_of(rows.data, batch, [ITEMS], _COMPARED)[0][ITEMS].items or []
     return {(item.facts or {}).get("item", place): item for place, item in enumerate(items)}

@@ -13,9 +13,9 @@ from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.steps.filter_steps import Where
 from lading._core.storage.fetch import Fetcher
 from lading._core.view.bars import literal, shown_column, spelled
-from lading._core.view.marks import Marks
+from lading._core.view.marks import SampleMarks
 from lading._core.view.selection import Selection
-from lading._core.view.work import Work
+from lading._core.view.work import PageWork
 from lading.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Statistics:
         marks: of its samples.
     """
 
-    def __init__(self, data: OpenDataset, marks: Marks) -> None:
+    def __init__(self, data: OpenDataset, marks: SampleMarks) -> None:
         self._data, self._marks, self._lock = data, marks, Lock()
         self._jobs: OrderedDict[tuple[Selection, bool], _Job] = OrderedDict()
         self._fields: list[dict[str, Any]] | None = None
@@ -146,7 +146,7 @@ class _Job:
         self._data, self._whole = data, whole
         self._first: _Found | None = None
         self._was_first = Event()
-        self.work = Work(self._find, lease_s=_LEASE_S)
+        self.work = PageWork(self._find, lease_s=_LEASE_S)
 
     def answer(self, seen: int, wait_s: float) -> dict[str, Any]:
         """Return what is known, as soon as it is more than was seen, or after a while."""

@@ -21,10 +21,10 @@ from lading._core.content.nested import plain, value_at
 from lading._core.dataset.opened import OpenDataset
 from lading._core.features.items import PAYLOAD
 from lading._core.features.natural import has_items, is_media
-from lading._core.view.rows import Rows
+from lading._core.view.rows import SelectedSamples
 from lading.errors import LimitExceeded, UsageError
 
-__all__ = ["Value", "ValuePlace", "Values", "value_of"]
+__all__ = ["StoredValue", "StoredValues", "ValuePlace", "value_of"]
 
 MOST_WHOLE_BYTES = 256 << 20
 """Bytes of a value that is unpacked for the page: all of them are in memory then."""
@@ -55,7 +55,7 @@ class ValuePlace:
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class StoredValue:
     """The bytes of a value.
 
     Attributes:
@@ -88,14 +88,14 @@ class Value:
         return self.read(0, self.size)
 
 
-class Values:
+class StoredValues:
     """The values that were asked for last: a player asks for a video in many ranges."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._held: OrderedDict[Hashable, Value] = OrderedDict()
+        self._held: OrderedDict[Hashable, StoredValue] = OrderedDict()
 
-    def get(self, key: Hashable, find: Callable[[], Value]) -> Value:
+    def get(self, key: Hashable, find: Callable[[], StoredValue]) -> StoredValue:
         """Return the value of a key, found by a function unless it is held."""
         with self._lock:
             if key in self._held:
@@ -112,7 +112,7 @@ class Values:
         return sum(value.held_bytes for value in self._held.values())
 
 
-def value_of(rows: Rows, place: ValuePlace, *, shown: bool = False) -> Value:
+def value_of(rows: SelectedSamples, place: ValuePlace, *, shown: bool = False) -> StoredValue:
     """Return a value of a sample.
 
     What is a range of a file stays there until it is read. Everything else is read at once: a value that is compressed,
@@ -159,7 +159,7 @@ def _bytes_in(column: pa.Array) -> pa.Array:
     return plain(value_at(column, FieldPath("", ("bytes",)))) if is_media(column.type) else column
 
 
-def _referenced(data: OpenDataset, column: pa.Array, files: tuple[FileEntry, ...], where: str) -> Value:
+def _referenced(data: OpenDataset, column: pa.Array, files: tuple[FileEntry, ...], where: str) -> StoredValue:
     refs = unpack(column)
     if refs.valid.tolist() != [True]:
         return _in_memory(None, where)
@@ -168,7 +168,9 @@ def _referenced(data: OpenDataset, column: pa.Array, files: tuple[FileEntry, ...
     size = length if length >= 0 else entry.size_bytes - offset
     if size >= 0 and offset >= 0 and not entry.wrap and not refs.codec[0] and refs.frame[0] < 0:
         version = f"{entry.url}\0{entry.version}\0{entry.size_bytes}\0{offset}\0{size}"
-        return Value(size, _digest(version.encode("utf-8", "surrogatepass")), 0, partial(_range, data, refs, files))
+        return StoredValue(
+            size, _digest(version.encode("utf-8", "surrogatepass")), 0, partial(_range, data, refs, files)
+        )
     _refuse_above(MOST_WHOLE_BYTES, length)
     with _ONE_AT_A_TIME:
         return _in_memory(_read(data, column, files), where)
@@ -187,10 +189,10 @@ def _read(data: OpenDataset, column: pa.Array, files: tuple[FileEntry, ...]) -> 
     return value
 
 
-def _in_memory(value: memoryview | None, where: str) -> Value:
+def _in_memory(value: memoryview | None, where: str) -> StoredValue:
     if value is None:
         raise UsageError("the sample has no value there", found=where)
-    return Value(len(value), _digest(value), len(value), lambda start, stop: value[start:stop])
+    return StoredValue(len(value), _digest(value), len(value), lambda start, stop: value[start:stop])
 
 
 def _digest(data: bytes | memoryview) -> str:

@@ -18,18 +18,18 @@ from lading._core.dataset.opened import OpenDataset
 from lading._core.dataset.query import Query
 from lading._core.dataset.values.field_values import columns_of
 from lading._core.features.natural import known_feature
-from lading._core.view.cells import LONG, SHORT, Cell, cells_of, column_kinds, keys_of, npy_of
+from lading._core.view.cells import LONG, SHORT, PageCell, cells_of, column_kinds, keys_of, npy_of
 from lading._core.view.checks import Checks
 from lading._core.view.drawer import Drawn
 from lading._core.view.drawers import Drawers
 from lading._core.view.held_pages import HeldPages
-from lading._core.view.marks import Marks
+from lading._core.view.marks import SampleMarks
 from lading._core.view.naming import Naming
 from lading._core.view.problems import number_of_row
-from lading._core.view.rows import Rows, Turns
+from lading._core.view.rows import SelectedSamples, Turns
 from lading._core.view.selection import Selection
 from lading._core.view.statistics import Statistics
-from lading._core.view.values import Value, ValuePlace, Values, value_of
+from lading._core.view.values import StoredValue, StoredValues, ValuePlace, value_of
 from lading.errors import DataError, LadingError, StoreError, UsageError
 
 __all__ = ["View"]
@@ -76,7 +76,7 @@ class View:
         self.query = self.data.query if query is None else query
         self.drawers = drawers or Drawers()
         self.run = secrets.token_hex(8)
-        self._values = Values()
+        self._values = StoredValues()
         self.checks = Checks(self.query)
         self.other = other
         if other is not None:
@@ -84,7 +84,7 @@ class View:
             if not isinstance(data, DataError):
                 other.marks = self.marks  # marked samples are those of the same keys
         self._lock = Lock()
-        self._rows: OrderedDict[Selection, Rows] = OrderedDict()
+        self._rows: OrderedDict[Selection, SelectedSamples] = OrderedDict()
         self._pages, self._turns = HeldPages(), Turns()
 
     @property
@@ -100,15 +100,17 @@ class View:
         return self._statistics or Statistics(self.data, self.marks)
 
     @cached_property
-    def marks(self) -> Marks:
+    def marks(self) -> SampleMarks:
         """Marks of the samples. Raises DataError where the dataset cannot be opened."""
-        return Marks(self.data)
+        return SampleMarks(self.data)
 
-    def rows(self, selection: Selection) -> Rows:
+    def rows(self, selection: Selection) -> SelectedSamples:
         """Return the samples of a selection; the last few selections stay."""
         with self._lock:
             if selection not in self._rows:
-                self._rows[selection] = Rows(selection.applied(self.data, self.marks), self._pages, self._turns)
+                self._rows[selection] = SelectedSamples(
+                    selection.applied(self.data, self.marks), self._pages, self._turns
+                )
                 if len(self._rows) > _MOST_SELECTIONS:
                     self._rows.popitem(last=False)[1].close()
             self._rows.move_to_end(selection)
@@ -191,7 +193,7 @@ class View:
             rows.wait(_COUNT_WAIT_S)
         return found if found["error"] is None or rows.count is None else self._singly(rows, start, stop, columns)
 
-    def _singly(self, rows: Rows, start: int, stop: int, columns: list[str] | None) -> dict[str, Any]:
+    def _singly(self, rows: SelectedSamples, start: int, stop: int, columns: list[str] | None) -> dict[str, Any]:
         """What is shown of a range of samples where some cannot be read: of these, why."""
         assert rows.count is not None
         shown: list[dict[str, Any]] = []
@@ -202,7 +204,7 @@ class View:
                 shown.append({"number": number, "error": str(error)})
         return {"start": start, "rows": shown, "is_last": stop >= rows.count, "is_whole": True, "error": None}
 
-    def _shown(self, rows: Rows, start: int, stop: int, columns: list[str] | None) -> dict[str, Any]:
+    def _shown(self, rows: SelectedSamples, start: int, stop: int, columns: list[str] | None) -> dict[str, Any]:
         page = rows.page(start, stop, None if columns is None else self._read(columns))
         shown: list[dict[str, Any]] = []
         for batch in page.batches:
@@ -243,7 +245,7 @@ class View:
             raise UsageError("the datasets are not compared yet", advice="Ask for the comparison until it ends.")
         return {"start": start, "differences": [described(pair, one, other) for pair in found.part(kind, start, stop)]}
 
-    def _both(self, selection: Selection) -> tuple[Rows, Rows]:
+    def _both(self, selection: Selection) -> tuple[SelectedSamples, SelectedSamples]:
         if self.other is None:
             raise UsageError("there is no dataset to compare with", advice="lading view A --compare B")
         return self.rows(selection), self.other.rows(selection)
@@ -254,7 +256,7 @@ class View:
         numbers = np.arange(min(start, len(rows.data)), min(stop, len(rows.data)))
         return self.marks.of_numbers(rows.data, numbers)
 
-    def _ids(self, rows: Rows, keys: list[str | None], first: int) -> Sequence[str | None]:
+    def _ids(self, rows: SelectedSamples, keys: list[str | None], first: int) -> Sequence[str | None]:
         """What marks belong to; None for samples without a key, and while it is not known."""
         if self.marks.by_key:
             return keys
@@ -273,7 +275,7 @@ class View:
 
         return self.drawers.draw(what, size, (selection, place), read)
 
-    def value(self, selection: Selection, place: ValuePlace) -> Value:
+    def value(self, selection: Selection, place: ValuePlace) -> StoredValue:
         """Return the bytes of a value, as `value_of`."""
         rows = self.rows(selection)
         return self._values.get((selection, place), lambda: value_of(rows, place))
@@ -314,5 +316,5 @@ class View:
         return list(dict.fromkeys([*([key] if key in schema.names else []), *columns_of(columns, schema)]))
 
 
-def _as_json(cells: dict[str, Cell]) -> dict[str, Any]:
+def _as_json(cells: dict[str, PageCell]) -> dict[str, Any]:
     return {name: cell.as_json() for name, cell in cells.items()}

@@ -11,13 +11,13 @@ from lading._core.jobs.engine.progress import OnProgress, Progress
 from lading._core.storage.traffic import Traffic, WorkStopped
 from lading.errors import LadingError
 
-__all__ = ["Work"]
+__all__ = ["PageWork"]
 
 T = TypeVar("T")
 _CLOSE_S = 2.0
 
 
-class Work(Generic[T]):
+class PageWork(Generic[T]):
     """A function that runs in a thread, and reports its progress.
 
     Args:
