@@ -72,7 +72,6 @@ class View:
         drawers: Drawers | None = None,
     ) -> None:
         self._data, self.naming = data, naming
-        self._statistics = None if isinstance(data, DataError) else Statistics(data, self.marks)
         self.query = self.data.query if query is None else query
         self.drawers = drawers or Drawers()
         self.run = secrets.token_hex(8)
@@ -94,10 +93,10 @@ class View:
             raise self._data
         return self._data
 
-    @property
+    @cached_property
     def statistics(self) -> Statistics:
         """Statistics of selections. Raises DataError where the dataset cannot be opened."""
-        return self._statistics or Statistics(self.data, self.marks)
+        return Statistics(self.data, self.marks)
 
     @cached_property
     def marks(self) -> SampleMarks:
@@ -118,7 +117,7 @@ class View:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, as far as they are known; see `Rows.schema`."""
+        """The columns, as far as they are known; see `SelectedSamples.schema`."""
         return self.rows(Selection()).schema
 
     def refuse_wrong_steps(self) -> None:
@@ -301,8 +300,8 @@ class View:
         self.checks.close()
         if self.other is not None:
             self.other.close()
-        if self._statistics is not None:
-            self._statistics.close()
+        if not isinstance(self._data, DataError):
+            self.statistics.close()
         with self._lock:
             for rows in self._rows.values():
                 rows.close()

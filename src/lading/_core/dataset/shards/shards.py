@@ -412,6 +412,11 @@ class Shards:
         """Number of shards that stay open."""
         return len(self._views) + (self._detected is not None)
 
+    @property
+    def num_droppable(self) -> int:
+        """Number of those that `drop_oldest` may drop."""
+        return max(len(self._views) - 1, 0) + (self._detected is not None)
+
     def drop_oldest(self) -> None:
         """Drop the least recently used open shard, unless it is the only one."""
         with self._lock:
@@ -734,9 +739,10 @@ def _bound_open_shards(latest: Shards) -> None:
     _datasets[id(latest)] = latest
     for _ in range(_MOST_DROPPED):
         every = [each for reference in _datasets.valuerefs() if (each := reference()) is not None]
-        if sum(each.num_open for each in every) <= files_limit() // _SHARE_OF_FILES:
+        most = max(every, key=lambda each: each.num_droppable)
+        if not most.num_droppable or sum(each.num_open for each in every) <= files_limit() // _SHARE_OF_FILES:
             return
-        max(every, key=lambda each: each.num_open).drop_oldest()
+        most.drop_oldest()
 
 
 def _found_schema(shards: Shards) -> pa.Schema:
