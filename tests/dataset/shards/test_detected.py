@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import lading
 from lading._core.storage.descriptors import close_unused
 
-_COUNT, _SHARDS = 300, 20
+_COUNT, _SHARDS = 150, 20
 
 
 def test_datasets_that_nobody_reads_hold_few_files(tmp_path: Path) -> None:
@@ -20,10 +20,10 @@ def test_datasets_that_nobody_reads_hold_few_files(tmp_path: Path) -> None:
         pq.write_table(pa.table({"x": [i]}), tmp_path / f"{i:02}.parquet")
     close_unused()  # of other tests
     before, (soft, hard) = len(os.listdir("/proc/self/fd")), resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before + 200, hard))  # lading keeps 64 open, twice
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before + 100, hard))
     try:
         opened = [lading.open(tmp_path, mmap=True) for _ in range(_COUNT)]
-        assert len(os.listdir("/proc/self/fd")) < before + 200
+        assert len(os.listdir("/proc/self/fd")) < before + 100
         assert next(iter(opened[0])) == {"x": 0}
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -17,9 +17,10 @@ from lading._core.features.base import Feature
 from lading._core.features.natural import in_natural_type, is_media
 from lading._core.storage.fetch import Fetcher
 
-__all__ = ["bytes_of", "lists_of_media", "media_struct", "place_fields"]
+__all__ = ["bytes_of", "lists_of_media", "media_lengths", "media_struct", "place_fields"]
 
 _PLACES = {"url": pa.string(), "offset": pa.int64(), "length": pa.int64()}
+_LENGTH = pa.struct([pa.field("length", _PLACES["length"])])
 _IMAGE = ("format", "width", "height", "frames", "orientation")
 _AUDIO = ("format", "duration_s", "sample_rate", "channels", "codec")
 _VIDEO = ("format", "width", "height", "duration_s", "frames", "fps", "codec")
@@ -69,6 +70,11 @@ def media_struct(column: pa.Array, kind: pa.StructType, schema: pa.Schema, fetch
                 found[name] = pa.array(values, MEDIA_FACTS[name])
     mask = None if not data.null_count else data.is_null()
     return pa.StructArray.from_arrays([found[name] for name in names], fields=list(kind), mask=mask)
+
+
+def media_lengths(column: pa.Array, schema: pa.Schema, fetcher: Fetcher) -> pa.Array:
+    """Return the lengths of media in bytes, null where they are unknown, without headers; arguments as `media_struct`."""
+    return media_struct(column, _LENGTH, schema, fetcher).field("length")
 
 
 def _places(refs: Refs, files: Sequence[FileEntry]) -> dict[str, pa.Array]:

@@ -233,15 +233,12 @@ def pixels(
     """Images of one size as one array, channels last or first: (samples, height, width, 3)."""
     size = pictures.size or ()
     made = np.zeros((len(column), 3, *size) if channels_first else (len(column), *size, 3), np.uint8)
-    function, draws = decoder_of("", feature, "pil", pictures), pictures.draws
-    get = _value_of(column)
+    made_of = _call_of(column, making, decoder_of("", feature, "pil", pictures), draws=pictures.draws)
 
     def decode_image(i: int) -> None:
         making.check()
         try:
-            rng = [making.rng_of(i)] if draws else []
-            value = get(i)
-            image = None if value is None else function(value, *rng)
+            image = made_of(i)
         except LadingError as error:
             failed[i] = error
             return
@@ -308,14 +305,12 @@ def each_value(
                     failed[i], values[i] = error, None
         return values
     made: list[Any] = [None] * len(column)
-    get = _value_of(column)
+    made_of = _call_of(column, making, function, draws=draws)
 
     def make(i: int) -> None:
         making.check()
         try:
-            rng = [making.rng_of(i)] if draws else []
-            value = get(i)
-            made[i] = None if value is None else function(value, *rng)
+            made[i] = made_of(i)
         except LadingError as error:
             failed[i] = error
 
@@ -336,6 +331,18 @@ def _python(column: pa.Array, failed: Failed) -> list[Any]:
             failed[i] = error
             values.append(None)
     return values
+
+
+def _call_of(column: pa.Array, making: Making, function: Callable[..., Any], *, draws: bool) -> Callable[[int], Any]:
+    """A function from a row to what another one makes of its value; None for a null. It may take a generator too."""
+    get = _value_of(column)
+
+    def call(i: int) -> Any:
+        rng = [making.rng_of(i)] if draws else []
+        value = get(i)
+        return None if value is None else function(value, *rng)
+
+    return call
 
 
 def _value_of(column: pa.Array) -> Callable[[int], Any]:

@@ -27,7 +27,7 @@ from lading._core.features.items import KEY, METADATA_POSITION, PAYLOAD
 from lading._core.features.mds_values import parse_array
 from lading._core.features.natural import has_items, is_media, known_feature
 from lading._core.features.types import decode
-from lading._core.tables.media_columns import media_struct
+from lading._core.tables.media_columns import media_lengths
 from lading.errors import LadingError, UsageError
 
 __all__ = [
@@ -46,7 +46,6 @@ __all__ = [
 CellKind: TypeAlias = Literal[
     "null", "text", "json", "value", "image", "audio", "video", "bytes", "array", "list", "items", "error"
 ]
-_LENGTH = pa.struct([pa.field("length", pa.int64())])
 _TEXT_BYTES = 1 << 20
 _FAILURES = (LadingError, pa.ArrowException, ValueError, OverflowError, RecursionError)
 _NPY = b"\x93NUMPY"
@@ -275,11 +274,11 @@ class _Cut:
 
     def _lengths(self, schema: pa.Schema, column: pa.Array) -> tuple[list[int | None], NDArray[np.bool_]]:
         """The lengths of bytes, None where they are compressed, and which are there at all."""
-        struct = media_struct(column, _LENGTH, schema, self.data.shards.fetcher)
+        lengths = media_lengths(column, schema, self.data.shards.fetcher)
         stored = plain(column)
         data = plain(stored.field("bytes")) if pa.types.is_struct(stored.type) else stored
         there = present(stored) & (unpack(data).valid if is_ref(data.type) else present(data))
-        return struct.field("length").to_pylist(), there
+        return lengths.to_pylist(), there
 
     def _text(self, kind: CellKind, text: str) -> PageCell:
         cut = text[: self.limits.characters]

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from lading._core.arrow.references import is_ref
 from lading._core.dataset.opened import OpenDataset
 from lading._core.features.natural import known_feature
-from lading._core.tables.media_columns import media_struct
+from lading._core.tables.media_columns import media_lengths
 from lading.errors import LadingError
 
 __all__ = ["Held", "HeldPages", "with_small_payload"]
 
 _PAYLOAD_BYTES = 32 << 20
-_LENGTH = pa.struct([pa.field("length", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,6 +114,6 @@ def with_small_payload(data: OpenDataset, rows: pa.RecordBatch) -> pa.RecordBatc
 def _bytes_of(data: OpenDataset, rows: pa.RecordBatch, name: str) -> int:
     """The bytes of a column of references; more than are read where a packed value does not say its size."""
     column = rows.column(name)
-    lengths = media_struct(column, _LENGTH, rows.schema, data.shards.fetcher).field("length")
+    lengths = media_lengths(column, rows.schema, data.shards.fetcher)
     is_known = lengths.null_count == column.null_count
     return int(pc.sum(lengths, min_count=0).as_py()) if is_known else _PAYLOAD_BYTES + 1
