@@ -73,7 +73,7 @@ def media_struct(column: pa.Array, kind: pa.StructType, schema: pa.Schema, fetch
 
 
 def media_lengths(column: pa.Array, schema: pa.Schema, fetcher: Fetcher) -> pa.Array:
-    """Return the lengths of media in bytes, null where they are unknown, without headers; arguments as `media_struct`."""
+    """Return the lengths of media in bytes, null where unknown, without headers; arguments as `media_struct`."""
     return media_struct(column, _LENGTH, schema, fetcher).field("length")
 
 
